@@ -99,6 +99,6 @@ def _options(first: RankTerms, rank: int, other: RankTerms) -> str:
 
 
 def _in_words(name: str, value: Any) -> str:
-    if name == "server":
-        return "none" if value is None else f"rank {value}"
-    return "no 'ltp'" if value is None else f"'ltp' with {value}"
+    if name == "ltp":
+        return "no 'ltp'" if value is None else f"'ltp' with {value}"
+    return "none" if value is None else f"rank {value}" if name == "server" else str(value)

@@ -6,6 +6,7 @@ import functools
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -19,12 +20,13 @@ from tweed.torch.build import CannotCompile, extension, say
 from tweed.torch.meeting import Place
 from tweed.torch.node import node
 from tweed.torch.options import Options, known_variables, unknown_variables
+from tweed.torch.reconfigure import Reconfigurable
 from tweed.torch.rendezvous import join, told_to_others
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import PrefixStore, Store
 
-    from tweed._core import Losses
+    from tweed._core import Group, Losses
     from tweed.collective import Plan
 
 
@@ -34,17 +36,17 @@ _print_once = functools.cache(say)
 _warn_once = functools.cache(log.warning)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Kept:
     """What belongs to one group.
 
     Attributes:
-      plan: the schedules that it runs.
+      plan: the schedules that it runs; None before it has members (`enable_reconfigure`).
       losses: the engine's account of what must stay whole, and of what was lost.
     """
 
-    plan: Plan
-    losses: Losses
+    plan: Plan | None = None
+    losses: Losses | None = None
 
 
 # By the store that torch makes for each group and holds until the group is destroyed. A group's name would
@@ -70,10 +72,10 @@ def plan_json(group: dist.ProcessGroup | None = None) -> str | None:
       group: a process group; None is the default group.
 
     Returns:
-      The text; None if the group is not of the backend "tweed".
+      The text; None if the group is not of the backend "tweed", or has no members yet.
     """
     found = kept(group)
-    return None if found is None else found.plan.to_json()
+    return None if found is None or found.plan is None else found.plan.to_json()
 
 
 def engine_group(group: dist.ProcessGroup | None = None) -> Losses:
@@ -89,6 +91,8 @@ def engine_group(group: dist.ProcessGroup | None = None) -> Losses:
     if found is None:
         name = (group or dist.distributed_c10d._get_default_group()).group_name
         raise UsageError(f"group {name!r} is not of the backend 'tweed'; make it with backend=\"tweed\"")
+    if found.losses is None:
+        raise UsageError("the group has no members yet: call torch.distributed._reconfigure first")
     return found.losses
 
 
@@ -122,25 +126,37 @@ def split(given: Any) -> object:
 def _made(given: Any, pg_options: object) -> tuple[object, Kept]:
     ranks = tuple(given.global_ranks_in_group)
     place = Place(given.store, given.group_id, given.group_rank, given.group_size, given.timeout, ranks)
-    with told_to_others(place):
+    # Then nobody meets before reconfigure is called, and torch's store is not used.
+    later = getattr(given, "enable_reconfigure", False)
+    with nullcontext() if later else told_to_others(place):
         _set_up_log()
         _check_variables(warn=place.rank == 0)
         options = Options.resolve(pg_options)
         engine = node(options)
-    group, terms = join(engine, place, options)
-    check_links(options, group.links)
-    kept = Kept(terms.plan, group.losses())
-    metrics.publish(group.metrics(), options.metrics_options())
-    if place.rank == 0:
-        _say_what_runs(place, group.links, group.describe(), options)
+    kept, group = Kept(), None
+    begin = functools.partial(_begin, kept, options)
+    if not later:
+        group, terms = join(engine, place, options)
+        begin(group, terms.plan)
+        if place.rank == 0:
+            _say_what_runs(place, group.links, group.describe(), options)
+    again = Reconfigurable(engine, place.name, options, place.timeout.total_seconds(), begin)
     if options.binding == "python" or not _native(options, place):
         from tweed.torch.fallback import PythonGroup
 
-        return PythonGroup(group, given), kept
+        return PythonGroup(group, given, again), kept
     from tweed import _core
 
-    table = _core.engine_table()
-    return extension().create(table, group.address(), given.group_rank, given.group_size, given), kept
+    table, address = _core.engine_table(), 0 if group is None else group.address()
+    create = extension().create
+    return create(table, address, given.group_rank, given.group_size, given, again.handle, again.make), kept
+
+
+def _begin(kept: Kept, options: Options, group: Group, plan: Plan) -> None:
+    """The members of a group have met."""
+    check_links(options, group.links)
+    kept.plan, kept.losses = plan, group.losses()
+    metrics.publish(group.metrics(), options.metrics_options())
 
 
 def _say_what_runs(place: Place, links: Sequence[str], details: str, options: Options) -> None:

@@ -28,6 +28,7 @@ from tweed.torch.memory import empty
 
 if TYPE_CHECKING:
     from tweed._core import Group
+    from tweed.torch.reconfigure import Reconfigurable
 
 
 Tensors = list[Tensor]
@@ -42,11 +43,11 @@ _ProcessGroup: Any = dist.ProcessGroup
 class PythonGroup(_ProcessGroup):  # type: ignore[misc]
     """A process group over the engine's group. Made by `tweed.torch.backend.create`."""
 
-    def __init__(self, group: Group, given: Any) -> None:
+    def __init__(self, group: Group | None, given: Any, again: Reconfigurable) -> None:
         super().__init__(given.group_rank, given.group_size)
         from tweed import _core
 
-        self._group = group
+        self._group, self._again = group, again
         self._engine = engine.table(_core.engine_table())
         self._rank, self._size = given.group_rank, given.group_size
         self._timeout: timedelta = given.timeout
@@ -58,7 +59,12 @@ class PythonGroup(_ProcessGroup):  # type: ignore[misc]
         """Starts one operation; `timeout` unset means the group's."""
         chosen = self._timeout if timeout == _UNSET else timeout
         call.request.timeout_ms = round(chosen.total_seconds() * 1000)
-        return Flight(self._engine, self._group.address(), call)
+        return Flight(self._engine, self._address(), call)
+
+    def _address(self) -> int:
+        if self._group is None:
+            raise UsageError("the group has no members yet: call torch.distributed._reconfigure first")
+        return self._group.address()
 
     def _launch(self, call: Call, opts: Any = None) -> Work:
         self._sequence += 1
@@ -90,7 +96,18 @@ class PythonGroup(_ProcessGroup):  # type: ignore[misc]
         self._timeout = timeout
 
     def abort(self) -> None:
-        self._engine.abort(self._group.address(), b"abort() was called on the process group")
+        if self._group is not None:
+            self._engine.abort(self._address(), b"abort() was called on the process group")
+
+    def get_reconfigure_handle(self) -> str:
+        return self._again.handle
+
+    def reconfigure(self, opts: Any) -> dist.Work:
+        timeout_s = None if opts.timeout is None else opts.timeout.total_seconds()
+        ordered = not isinstance(opts.handles, set)
+        self._group, self._rank = self._again.make(opts.uuid, list(opts.handles), ordered, timeout_s)
+        self._size, self._sequence = len(opts.handles), 0
+        return Work([], self._sequence)
 
     def rank(self) -> int:
         return int(self._rank)
@@ -125,6 +142,7 @@ class PythonGroup(_ProcessGroup):  # type: ignore[misc]
     _set_group_desc = setGroupDesc
     supports_coalescing = True
     supports_splitting = False
+    supports_reconfigure = True
 
     # Collectives.
 

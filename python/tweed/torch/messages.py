@@ -42,10 +42,12 @@ def receive(group: Group, rank: int, message: Tensor, watch: Watch = _nobody) ->
     return message
 
 
-def barrier(group: Group) -> None:
-    """Returns when all ranks have called it."""
-    nothing = torch.empty(0)
-    _run(group, Call(Operation.BARRIER).describe(nothing), _nobody)
+def barrier(group: Group, timeout_s: float | None = None) -> None:
+    """Returns when all ranks have called it; within the group's timeout, or this one."""
+    call = Call(Operation.BARRIER).describe(torch.empty(0))
+    if timeout_s is not None:
+        call.request.timeout_ms = round(timeout_s * 1000)
+    _run(group, call, _nobody)
 
 
 def _run(group: Group, call: Call, watch: Watch) -> None:

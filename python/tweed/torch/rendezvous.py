@@ -98,7 +98,7 @@ def _meet(node: Node, meeting: Meeting, options: Options) -> tuple[Group, Terms]
         )
         if terms.assumed:
             # Within the meeting: who fails here, or before, leaves why for those who are further.
-            hosts = [_in_words(descriptor) for descriptor in terms.descriptors]
+            hosts = [in_words(descriptor) for descriptor in terms.descriptors]
             chosen = agree(group, options.overrules(), meeting.look, hosts)
             terms = replace(terms, plan=chosen, assumed=False)
     except PeerLost:
@@ -202,7 +202,7 @@ def _first(place: Place) -> str:
 def settle(descriptor: bytes, meeting: Meeting, options: Options) -> Terms:
     """Exchanges descriptors for terms."""
     place = meeting.place
-    mine = RankTerms(_version(), place.size, socket.gethostname(), time.time(), options.terms())
+    mine = rank_terms(place.size, options)
     entry = [base64.b85encode(descriptor).decode(), mine.encode()]
     meeting.leave(f"descriptor/{place.rank}", json.dumps(entry))
 
@@ -228,6 +228,11 @@ def settle(descriptor: bytes, meeting: Meeting, options: Options) -> Terms:
     terms = replace(terms, conflict=wrong or terms.conflict)
     meeting.leave("terms", terms.encode())
     return terms
+
+
+def rank_terms(size: int, options: Options) -> RankTerms:
+    """What this process says of itself before it makes a group of `size`."""
+    return RankTerms(_version(), size, socket.gethostname(), time.time(), options.terms())
 
 
 def _version() -> str:
@@ -282,7 +287,7 @@ def one_host(descriptors: Sequence[bytes]) -> bool:
     return len(places) == 1 and not any(descriptor["wire_only"] for descriptor in known)
 
 
-def _in_words(descriptor: bytes) -> str:
+def in_words(descriptor: bytes) -> str:
     """Where a rank is: its host, and the address at which others call it."""
     known = json.loads(descriptor)
     return f"{known['host']} ({known['tcp'] or 'calls others only'})"

@@ -57,9 +57,14 @@ void check_splits(const char* title, const std::vector<int64_t>& splits, const a
 
 }  // namespace
 
-Backend::Backend(GroupRef group, int rank, int size, c10::intrusive_ptr<Options> options)
-    : c10d::Backend(rank, size), group_(std::move(group)), options_(std::move(options)) {
+Backend::Backend(GroupRef group, int rank, int size, c10::intrusive_ptr<Options> options, Again again)
+    : c10d::Backend(rank, size), group_(std::move(group)), options_(std::move(options)), again_(std::move(again)) {
   init();
+}
+
+const GroupRef& Backend::group() const {
+  if (!group_) misuse("tweed", "the group has no members yet: call torch.distributed._reconfigure first");
+  return group_;
 }
 
 Flight Backend::submit(Call& call, Millis timeout, bool blocking) {
@@ -70,7 +75,7 @@ Flight Backend::submit(Call& call, Millis timeout, bool blocking) {
   request.n_inputs = call.inputs.size();
   request.outputs = call.outputs.data();
   request.n_outputs = call.outputs.size();
-  return {group_, request, std::move(call.kept)};
+  return {group(), request, std::move(call.kept)};
 }
 
 void Backend::finish(Call& call, Millis timeout) {

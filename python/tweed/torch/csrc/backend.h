@@ -12,6 +12,13 @@
 
 namespace tweed {
 
+// What `reconfigure` needs: this process's handle, and `Reconfigurable.make` of reconfigure.py.
+struct Again {
+  const tweed_table* table;
+  std::string handle;
+  std::shared_ptr<PyObject> make;
+};
+
 using WorkRef = c10::intrusive_ptr<c10d::Work>;
 using TensorList = std::vector<at::Tensor>;
 using TensorLists = std::vector<std::vector<at::Tensor>>;
@@ -23,7 +30,8 @@ using TensorLists = std::vector<std::vector<at::Tensor>>;
 // engine learns that nobody else need be woken.
 class Backend final : public c10d::Backend {
  public:
-  Backend(GroupRef group, int rank, int size, c10::intrusive_ptr<Options> options);
+  // `group` is null before the members have met by `reconfigure`.
+  Backend(GroupRef group, int rank, int size, c10::intrusive_ptr<Options> options, Again again);
 
   const std::string getBackendName() const override { return "tweed"; }
   c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
@@ -69,6 +77,13 @@ class Backend final : public c10d::Backend {
                                                   const std::vector<int>& ranks,
                                                   const c10::intrusive_ptr<Options>& opts);
 
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+  bool supportsReconfigure() const override { return true; }
+  c10d::ReconfigureHandle get_reconfigure_handle() const override { return again_.handle; }
+  // Not beside other calls of this group, as all that changes a process group.
+  WorkRef reconfigure(const c10d::ReconfigureOptions& opts) override;
+#endif
+
   bool supportsCoalescing() const override { return true; }
   void startCoalescing() override { coalescing_.emplace(); }
   WorkRef endCoalescing() override;
@@ -79,7 +94,9 @@ class Backend final : public c10d::Backend {
   bool supportsTensorAlloc(c10::DeviceIndex device) override { return device < 0; }
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
 
-  void abort() override { group_->table->abort(group_->raw, "abort() was called on the process group"); }
+  void abort() override {
+    if (group_) group_->table->abort(group_->raw, "abort() was called on the process group");
+  }
   // What other ranks still need is finished by the engine; memory it lent lives as long as its tensors.
   void shutdown() override {}
 
@@ -98,8 +115,12 @@ class Backend final : public c10d::Backend {
   void check_root(const char* title, int64_t root) const;
   void check_list(const char* title, const TensorList& list, const at::Tensor& like) const;
 
-  const GroupRef group_;
+  // Raises where there are no members yet.
+  const GroupRef& group() const;
+
+  GroupRef group_;
   const c10::intrusive_ptr<Options> options_;
+  const Again again_;
   uint64_t sequence_ = 0;
   std::optional<std::vector<WorkRef>> coalescing_;
 };

@@ -5,6 +5,7 @@
 #include "backend.cpp"
 #include "host_memory.cpp"
 #include "point_to_point.cpp"
+#include "reconfigure.cpp"
 #include "split.cpp"
 #include "errors.cpp"
 #include "work.cpp"
@@ -12,18 +13,21 @@
 namespace {
 
 c10::intrusive_ptr<c10d::Backend> create(uintptr_t table_address, uintptr_t group_address, int rank, int size,
-                                         const c10d::DistributedBackendOptions& given) {
+                                         const c10d::DistributedBackendOptions& given, std::string handle,
+                                         py::object make) {
   const auto* table = reinterpret_cast<const tweed_table*>(table_address);
   if (table->abi != TWEED_ABI) {
     tweed::misuse("tweed", "the engine speaks version " + std::to_string(table->abi) + " of its table, this module " +
                                std::to_string(TWEED_ABI) + "; reinstall tweed");
   }
-  auto group = std::make_shared<tweed::Group>(table, reinterpret_cast<tweed_group*>(group_address));
+  auto* raw = reinterpret_cast<tweed_group*>(group_address);
+  auto group = raw == nullptr ? nullptr : std::make_shared<tweed::Group>(table, raw);
   auto options = c10::make_intrusive<c10d::Backend::Options>(
       "tweed", std::chrono::duration_cast<std::chrono::milliseconds>(given.timeout));
   options->group_name = given.group_id;
   options->global_ranks_in_group.assign(given.global_ranks_in_group.begin(), given.global_ranks_in_group.end());
-  return c10::make_intrusive<tweed::Backend>(std::move(group), rank, size, std::move(options));
+  tweed::Again again{table, std::move(handle), tweed::shared(make.release().ptr())};
+  return c10::make_intrusive<tweed::Backend>(std::move(group), rank, size, std::move(options), std::move(again));
 }
 
 }  // namespace

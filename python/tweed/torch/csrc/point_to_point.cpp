@@ -143,7 +143,7 @@ WorkRef Backend::allreduce_sparse(TensorList& tensors, const c10d::AllreduceOpti
 
 at::Tensor Backend::allocateTensor(long size, at::TensorOptions options) {
   const auto bytes = static_cast<uint64_t>(size) * c10::elementSize(c10::typeMetaToScalarType(options.dtype()));
-  void* memory = group_->table->alloc(group_->raw, bytes);
+  void* memory = group()->table->alloc(group_->raw, bytes);
   if (memory == nullptr) {
     TORCH_WARN_ONCE("tweed: no shared memory is left; this tensor is in ordinary memory, which peers read more slowly");
     return at::empty({size}, options);
