@@ -21,6 +21,7 @@ from bench import (
     networks,
     on_ray,
     quant,
+    regrouped,
     schedules,
     shared,
     sparse,
@@ -52,6 +53,7 @@ FULL: dict[str, Part] = {
     "ray": on_ray.rows,
     "live hub": lambda: live_hub.rows(live_hub.FULL),
     "members": lambda: members.rows(members.FULL),
+    "reconfigure": lambda: regrouped.rows(regrouped.FULL),
     "schedules": lambda: schedules.built((8, 64, 512)),
     "simulator": lambda: schedules.events((8, 64, 512)),
     "builders": lambda: builders.built(builders.FULL),
@@ -75,6 +77,7 @@ QUICK: dict[str, Part] = {
     "virtual hub": lambda: virtual_hub.rows((100, 1000), 5000),
     "live hub": lambda: live_hub.rows(live_hub.QUICK),
     "members": lambda: members.rows(members.QUICK),
+    "reconfigure": lambda: regrouped.rows(regrouped.QUICK),
     "builders": lambda: builders.built(builders.QUICK),
     "fitted": lambda: fitting.measured(fitting.QUICK),
 }

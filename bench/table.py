@@ -20,6 +20,7 @@ from bench import (
     on_ray,
     pictures,
     quant,
+    regrouped,
     sent,
     sparse,
     tabled,
@@ -94,6 +95,7 @@ _SECTIONS = (
     on_ray.beside,
     live_hub.table,
     members.table,
+    compared.beside("Groups made anew", regrouped.PART),
     pictures.builders,
     foreseen.schedules,
 )

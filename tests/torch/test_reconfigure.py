@@ -17,7 +17,7 @@ import torch.distributed as dist
 from tests.faults.ring import endings
 from tests.torch.test_errors import caught
 from tweed.errors import UsageError
-from tweed.testbed import Ranks, run_ranks
+from tweed.testbed import Network, Ranks, run_ranks
 from tweed.torch import reconfigure
 from tweed.torch.agreement import RankTerms
 
@@ -118,6 +118,12 @@ def test_members_change(tmp_path: Path, backend: str, name: str) -> None:
 
 def test_a_group_of_old_is_made_anew_too(tmp_path: Path, backend: str) -> None:
     assert run_ranks(run_case, 4, str(tmp_path), backend, False, "shrink") == CASES["shrink"][1]
+
+
+def test_members_on_several_hosts_measure_their_links(tmp_path: Path) -> None:
+    network = Network.parse("rate=100mbit")
+    found = run_ranks(run_case, 4, str(tmp_path), "tweed", True, "merge", network=network)
+    assert found == CASES["merge"][1]
 
 
 def in_a_set(rank: int, size: int, folder: str, backend: str) -> tuple[int, int, float]:
