@@ -57,7 +57,7 @@ class Net:
     def collect(self) -> None:
         """All that is said is on its way."""
         for key, one in self.all.items():
-            while (said := one.poll()) is not None:
+            while (said := one.poll(0.0)) is not None:
                 self.way.append((key, *said))
 
     def step(self) -> None:
@@ -102,6 +102,26 @@ def test_the_state_and_all_results_since_come_whole(donors: int, numel: int, mos
     assert step == net.counted
     net.deliver(1000)
     assert not any(net.all[key].gives for key in net.members)
+
+
+@given(st.floats(1e5, 1e8), st.integers(1, 4))
+def test_a_member_keeps_to_the_rate_that_it_gives_to_joiners(bytes_per_s: float, joiners: int) -> None:
+    """Over any time, up to a burst and a chunk; and it uses it."""
+    net, one, sent, now = Net(1, 1_000_000), Joiners("0", bytes_per_s), 0, 100.0
+    for joiner in range(joiners):
+        one.handle(f"new {joiner}", Ask(0, 2), ["0"])
+    one.step(2)
+    one.give_state(2, lambda: state(2, net.numel), now)
+    while now < 100.5 and one.gives:
+        while (said := one.poll(now)) is not None:
+            joiner, data = said
+            if data[0] == CHUNK:
+                sent += len(data)
+                one.handle(joiner, Got(0, len(Chunk.read(data).body)), ["0"])
+        spent = bytes_per_s * (now - 100.0 + 0.02)
+        assert sent <= spent + 66_000
+        assert sent >= spent - bytes_per_s * 0.03 - 66_000 or sent >= joiners * 4 * net.numel
+        now += 0.01
 
 
 def test_a_donor_that_is_past_the_step_says_so_and_the_joiner_asks_anew() -> None:

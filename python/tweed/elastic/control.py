@@ -41,6 +41,8 @@ class Elastic:
       witnesses: "KEY@host:port" of processes that decide who is a member, as `tweed witness` prints it.
         None: the members decide, and half of them or more must not be lost at once.
       about: what the run says about itself to who joins, such as its settings: `Control.elastic.about`.
+      joiner_mbit: Mbit/s that this member gives to who joins, at most, so that steps of those that train
+        stay quick: a quarter of its uplink is a good share. None: what its links take.
 
     Who joins a run takes from it the numbers of members, the witnesses, and what it says about itself.
 
@@ -54,12 +56,15 @@ class Elastic:
     key_file: str | None = None
     witnesses: tuple[str, ...] = ()
     about: str = ""
+    joiner_mbit: float | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_members <= self.max_members:
             raise UsageError(
                 f"Elastic({self.min_members}, {self.max_members}): give 1 <= least <= most members"
             )
+        if self.joiner_mbit is not None and not self.joiner_mbit > 0:
+            raise UsageError(f"joiner_mbit={self.joiner_mbit}: give more than 0 Mbit/s, or None for no bound")
         keys = [witness.key for witness in self.witness_addresses()]
         if None in keys or len(set(keys)) < len(keys):
             raise UsageError(
@@ -126,7 +131,8 @@ class Control:
         self._addresses = dict(linked[1]) | {self.key: address}
         self._meeting = Meeting(0, 0, 0, "")
         self._changed, self._closed, self._ticks = Condition(), False, not self.joins
-        self._joiners = Joiners(links.key)
+        given = elastic.joiner_mbit
+        self._joiners = Joiners(links.key, None if given is None else given * 1e6 / 8)
         self._leaves, self._told = False, ""
         self._noted, self._hold_from = 0, dict[int, int]()  # the last epoch; by number, from which step
         self._failed: BaseException | None = None
@@ -338,7 +344,7 @@ class Control:
             self._call_witnesses()
             self._linked.turn(ticks=self._ticks)
             with self._changed:
-                while (said := self._joiners.poll()) is not None:
+                while (said := self._joiners.poll(time.monotonic())) is not None:
                     self._linked.say(*said)
                 self._changed.notify_all()
 

@@ -16,6 +16,8 @@ from tweed.elastic.transfer import Copy, Donor
 from tweed.errors import PeerLost
 
 _MOST_LEAD = 1 << 10
+#: A rate is kept to over such a time: the thread that sends looks each 10 ms.
+_BURST_S = 0.02
 
 
 class Joiners:
@@ -23,14 +25,17 @@ class Joiners:
 
     Args:
       key: of this process.
+      bytes_per_s: what it gives to joiners, at most; None: what the links take.
 
     Attributes:
       refused: the attempt of this process to get the state has failed, and why.
       asks_in: this joiner is near enough to the others that they may let it in.
     """
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, bytes_per_s: float | None = None) -> None:
         self.key, self.asks_in = key, False
+        self._bytes_per_s = bytes_per_s
+        self._paid = 0.0  # until when what was given uses the rate up
         self.refused: Refused | None = None
         self._donors: dict[str, Donor] = {}
         self._copy: Copy | None = None
@@ -72,12 +77,14 @@ class Joiners:
         if self._copy is not None and key in self._copy.sources:
             self.refused = Refused(self._copy.attempt, "a member was lost while it gave", final=False)
 
-    def poll(self) -> tuple[str, bytes] | None:
+    def poll(self, now: float) -> tuple[str, bytes] | None:
         """What is to be sent next, and to whom."""
         if self._says:
             return self._says.popleft()
         for key, donor in list(self._donors.items()):
-            if (chunk := donor.poll(self._step)) is not None:
+            if self._paid <= now and (chunk := donor.poll(self._step)) is not None:
+                if self._bytes_per_s is not None:
+                    self._paid = max(self._paid, now - _BURST_S) + len(chunk) / self._bytes_per_s
                 return key, chunk
             if donor.done:
                 self._donors.pop(key)
