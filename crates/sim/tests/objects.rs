@@ -203,7 +203,9 @@ fn seeds_of_deaths_and_late_arrivals_go_well() {
 
 #[test]
 fn so_do_seeds_in_which_processes_come() {
-    for seed in 0..500 {
+    // 75609: a receiver loses a feeder that its new shard knows nothing of. 96485: a shard comes and dies before a link that
+    // broke has told one holder.
+    for seed in (0..500).chain([75609, 96485]) {
         verify(&with_newcomers(seed)).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
     }
 }

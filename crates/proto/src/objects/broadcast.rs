@@ -43,6 +43,8 @@ struct Copy {
     since: u64,
     /// Who feeds it was known before another shard had its say: its next report tells.
     is_doubted: bool,
+    /// Who feeds it was granted here; else it was told, and an order of the shard before may have changed it since.
+    is_granted: bool,
 }
 
 impl Copy {
@@ -71,7 +73,7 @@ impl Copies {
         let feeds = self.copies.iter().find(|(_, copy)| copy.fed_by == Some(process)).map(|(&fed, _)| fed);
         let copy = self.copies.entry(process).or_insert_with(|| {
             let state = State::Wanted;
-            Copy { state, rate, fed_by, feeds, since, is_doubted: false }
+            Copy { state, rate, fed_by, feeds, since, is_doubted: false, is_granted: false }
         });
         if state != State::Wanted && !copy.is_readable() {
             copy.since = since;
@@ -105,7 +107,9 @@ impl Copies {
         copy.is_doubted = false;
         if copy.fed_by != fed_by {
             self.stop_feeding(process);
-            self.copies.get_mut(&process).into_iter().for_each(|copy| copy.fed_by = fed_by);
+            if let Some(copy) = self.copies.get_mut(&process) {
+                (copy.fed_by, copy.is_granted) = (fed_by, false);
+            }
         }
     }
 
@@ -113,6 +117,15 @@ impl Copies {
     fn adopt(&mut self, process: Process, feeder: Process) {
         if let Some(copy) = self.copies.get_mut(&feeder) {
             copy.feeds.get_or_insert(process);
+        }
+    }
+
+    /// A receiver has lost who fed it. Where that is not who it had told of, it waits for another all the same.
+    pub(crate) fn lose_feeder(&mut self, process: Process) {
+        let told = |copy: &Copy| copy.fed_by.is_some() && copy.needs_feeder() && !copy.is_granted;
+        if self.copies.get(&process).is_some_and(told) {
+            self.stop_feeding(process);
+            self.orphan(process);
         }
     }
 
@@ -176,13 +189,13 @@ impl Copies {
     fn connect(&mut self, receiver: Process, from: Process) -> Option<Process> {
         let behind = self.copies.get_mut(&from).and_then(|copy| copy.feeds.replace(receiver));
         if let Some(copy) = self.copies.get_mut(&receiver) {
-            copy.fed_by = Some(from);
+            (copy.fed_by, copy.is_granted) = (Some(from), true);
             if behind.is_some() {
                 copy.feeds = behind;
             }
         }
         if let Some(copy) = behind.and_then(|behind| self.copies.get_mut(&behind)) {
-            copy.fed_by = Some(receiver);
+            (copy.fed_by, copy.is_granted) = (Some(receiver), true);
         }
         behind
     }
@@ -380,6 +393,17 @@ mod tests {
         copies.doubt();
         copies.update(1, State::Receiving, 10, None); // another shard let it pull from one that has died
         assert_eq!(grants(&mut copies), [(1, 0)]);
+    }
+
+    #[test]
+    fn who_loses_another_feeder_than_it_told_of_is_granted_one() {
+        let mut copies = copies(&[(0, State::Complete, 10)]);
+        copies.update(1, State::Receiving, 10, Some(0)); // told so, and then followed an order of the shard before
+        assert_eq!(grants(&mut copies), []);
+        copies.lose_feeder(1);
+        assert_eq!(grants(&mut copies), [(1, 0)]);
+        copies.lose_feeder(1); // said before it has heard of that
+        assert_eq!(grants(&mut copies), []);
     }
 
     #[test]

@@ -101,7 +101,12 @@ impl Directory {
                 }
                 self.forward(target, processes);
             }
-            Report::Lost { .. } => {}
+            Report::Lost { object, .. } => {
+                if let Some(entry) = self.entries.get_mut(&object) {
+                    entry.copies.lose_feeder(from);
+                    self.serve(object);
+                }
+            }
         }
     }
 

@@ -185,10 +185,11 @@ impl Member {
     /// A message has come.
     pub fn handle_message(&mut self, from: Process, message: Message) {
         match message {
-            Message::Report(Report::Lost { process, .. }) => self.handle_lost(process),
             Message::Report(report) => {
-                if let Report::Broken(broken) = &report {
-                    self.handle_lost(broken.process);
+                match &report {
+                    Report::Broken(broken) => self.handle_lost(broken.process),
+                    Report::Lost { process, .. } => self.handle_lost(*process),
+                    _ => {}
                 }
                 self.directory.handle(from, report, &self.processes);
             }
@@ -246,11 +247,12 @@ impl Member {
 
     /// A process is gone for good.
     pub fn handle_lost(&mut self, process: Process) {
-        let before = self.processes.clone();
-        // One that was gone before this process came may still be said to feed it.
+        // One that was gone before this process came may still be said to feed it; and one of which others have heard
+        // and this process has not may have been the shard to them.
         if process == self.me || !self.lost.insert(process) {
             return;
         }
+        let before = self.processes.iter().copied().chain([process]).collect();
         self.processes.remove(&process);
         self.directory.handle_lost(process, &self.processes);
         for key in self.roles.keys().copied().collect::<Vec<_>>() {
