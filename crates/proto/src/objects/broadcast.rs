@@ -41,10 +41,8 @@ struct Copy {
     feeds: Option<Process>,
     /// Counts in the order in which copies became readable.
     since: u64,
-    /// Who feeds it was known before another shard had its say: its next report tells.
-    is_doubted: bool,
-    /// Who feeds it was granted here; else it was told, and an order of the shard before may have changed it since.
-    is_granted: bool,
+    /// Of its latest report; what was granted upon an earlier one it does not follow.
+    view: u32,
 }
 
 impl Copy {
@@ -62,18 +60,26 @@ impl Copy {
 pub(crate) struct Grant {
     pub(crate) receiver: Process,
     pub(crate) from: Process,
+    /// Of the receiver's latest report.
+    pub(crate) view: u32,
 }
 
 impl Copies {
-    /// A process has so much. `fed_by` counts only for one that was not known here, or is doubted.
-    pub(crate) fn update(&mut self, process: Process, state: State, rate: u64, fed_by: Option<Process>) {
+    /// A process has so much. `fed_by` counts only for one that was not known here, or has told another shard since.
+    pub(crate) fn update(
+        &mut self,
+        process: Process,
+        state: State,
+        rate: u64,
+        (fed_by, view): (Option<Process>, u32),
+    ) {
         let since = self.published;
-        self.believe(process, fed_by);
+        self.believe(process, fed_by, view);
         // It may be known as a feeder before it is known itself.
         let feeds = self.copies.iter().find(|(_, copy)| copy.fed_by == Some(process)).map(|(&fed, _)| fed);
         let copy = self.copies.entry(process).or_insert_with(|| {
             let state = State::Wanted;
-            Copy { state, rate, fed_by, feeds, since, is_doubted: false, is_granted: false }
+            Copy { state, rate, fed_by, feeds, since, view }
         });
         if state != State::Wanted && !copy.is_readable() {
             copy.since = since;
@@ -96,20 +102,13 @@ impl Copies {
         }
     }
 
-    /// Another process was the shard meanwhile: what is known here of who feeds whom may be of before.
-    pub(crate) fn doubt(&mut self) {
-        self.copies.values_mut().for_each(|copy| copy.is_doubted = true);
-    }
-
-    /// What is known of who feeds a process gives way to what it says, if it is doubted.
-    fn believe(&mut self, process: Process, fed_by: Option<Process>) {
-        let Some(copy) = self.copies.get_mut(&process).filter(|copy| copy.is_doubted) else { return };
-        copy.is_doubted = false;
+    /// Another process was the shard of this one meanwhile: what is known here of who feeds it gives way to what it says.
+    fn believe(&mut self, process: Process, fed_by: Option<Process>, view: u32) {
+        let Some(copy) = self.copies.get_mut(&process).filter(|copy| copy.view < view) else { return };
+        copy.view = view;
         if copy.fed_by != fed_by {
             self.stop_feeding(process);
-            if let Some(copy) = self.copies.get_mut(&process) {
-                (copy.fed_by, copy.is_granted) = (fed_by, false);
-            }
+            self.copies.get_mut(&process).into_iter().for_each(|copy| copy.fed_by = fed_by);
         }
     }
 
@@ -117,15 +116,6 @@ impl Copies {
     fn adopt(&mut self, process: Process, feeder: Process) {
         if let Some(copy) = self.copies.get_mut(&feeder) {
             copy.feeds.get_or_insert(process);
-        }
-    }
-
-    /// A receiver has lost who fed it. Where that is not who it had told of, it waits for another all the same.
-    pub(crate) fn lose_feeder(&mut self, process: Process) {
-        let told = |copy: &Copy| copy.fed_by.is_some() && copy.needs_feeder() && !copy.is_granted;
-        if self.copies.get(&process).is_some_and(told) {
-            self.stop_feeding(process);
-            self.orphan(process);
         }
     }
 
@@ -178,24 +168,22 @@ impl Copies {
             waiting.find_map(|(at, &receiver)| Some((at, receiver, view.choose(receiver)?)))?;
         self.waiting.remove(place);
         let displaced = self.connect(receiver, from);
-        let grants = [
-            Some(Grant { receiver, from }),
-            displaced.map(|behind| Grant { receiver: behind, from: receiver }),
-        ];
-        Some(grants.into_iter().flatten().collect())
+        let grant = |receiver, from| Grant { receiver, from, view: self.copies[&receiver].view };
+        let behind = displaced.map(|behind| grant(behind, receiver));
+        Some(std::iter::once(grant(receiver, from)).chain(behind).collect())
     }
 
     /// Returns who pulled from the feeder so far, and pulls from the receiver now.
     fn connect(&mut self, receiver: Process, from: Process) -> Option<Process> {
         let behind = self.copies.get_mut(&from).and_then(|copy| copy.feeds.replace(receiver));
         if let Some(copy) = self.copies.get_mut(&receiver) {
-            (copy.fed_by, copy.is_granted) = (Some(from), true);
+            copy.fed_by = Some(from);
             if behind.is_some() {
                 copy.feeds = behind;
             }
         }
         if let Some(copy) = behind.and_then(|behind| self.copies.get_mut(&behind)) {
-            (copy.fed_by, copy.is_granted) = (Some(receiver), true);
+            copy.fed_by = Some(receiver);
         }
         behind
     }
@@ -343,7 +331,7 @@ mod tests {
 
     fn copies(states: &[(Process, State, u64)]) -> Copies {
         let mut copies = Copies::default();
-        states.iter().for_each(|&(process, state, rate)| copies.update(process, state, rate, None));
+        states.iter().for_each(|&(process, state, rate)| copies.update(process, state, rate, (None, 0)));
         copies
     }
 
@@ -356,9 +344,9 @@ mod tests {
             (3, State::Wanted, 10),
         ]);
         assert_eq!(grants(&mut copies), [(1, 0)]);
-        copies.update(1, State::Receiving, 10, None);
+        copies.update(1, State::Receiving, 10, (None, 0));
         assert_eq!(grants(&mut copies), [(2, 1)]);
-        copies.update(1, State::Complete, 10, None);
+        copies.update(1, State::Complete, 10, (None, 0));
         assert_eq!(grants(&mut copies), [(3, 0)]);
     }
 
@@ -366,8 +354,8 @@ mod tests {
     fn who_loses_its_feeder_takes_that_ones_feeder() {
         let mut copies = copies(&[(1, State::Complete, 10), (2, State::Wanted, 10)]);
         assert_eq!(grants(&mut copies), [(2, 1)]);
-        copies.update(2, State::Receiving, 10, None);
-        copies.update(4, State::Wanted, 10, None);
+        copies.update(2, State::Receiving, 10, (None, 0));
+        copies.update(4, State::Wanted, 10, (None, 0));
         assert_eq!(grants(&mut copies), [(4, 2)]);
         copies.remove(2);
         assert_eq!(grants(&mut copies), [(4, 1)]);
@@ -377,12 +365,12 @@ mod tests {
     fn a_faster_receiver_steps_in_before_a_slower_one() {
         let mut copies = copies(&[(0, State::Complete, 100), (1, State::Wanted, 10)]);
         assert_eq!(grants(&mut copies), [(1, 0)]);
-        copies.update(1, State::Receiving, 10, None);
-        copies.update(2, State::Wanted, 100, None);
+        copies.update(1, State::Receiving, 10, (None, 0));
+        copies.update(2, State::Wanted, 100, (None, 0));
         assert_eq!(grants(&mut copies), [(2, 0), (1, 2)]);
-        copies.update(3, State::Wanted, 100, None);
+        copies.update(3, State::Wanted, 100, (None, 0));
         assert_eq!(grants(&mut copies), []);
-        copies.update(2, State::Receiving, 100, None);
+        copies.update(2, State::Receiving, 100, (None, 0));
         assert_eq!(grants(&mut copies), [(3, 2), (1, 3)]);
     }
 
@@ -390,31 +378,19 @@ mod tests {
     fn a_shard_that_is_one_again_believes_what_it_is_told_of_feeders() {
         let mut copies = copies(&[(0, State::Complete, 10), (1, State::Wanted, 10)]);
         assert_eq!(grants(&mut copies), [(1, 0)]);
-        copies.doubt();
-        copies.update(1, State::Receiving, 10, None); // another shard let it pull from one that has died
+        copies.update(1, State::Receiving, 10, (None, 1)); // another shard let it pull from one that has died
         assert_eq!(grants(&mut copies), [(1, 0)]);
-    }
-
-    #[test]
-    fn who_loses_another_feeder_than_it_told_of_is_granted_one() {
-        let mut copies = copies(&[(0, State::Complete, 10)]);
-        copies.update(1, State::Receiving, 10, Some(0)); // told so, and then followed an order of the shard before
-        assert_eq!(grants(&mut copies), []);
-        copies.lose_feeder(1);
-        assert_eq!(grants(&mut copies), [(1, 0)]);
-        copies.lose_feeder(1); // said before it has heard of that
-        assert_eq!(grants(&mut copies), []);
     }
 
     #[test]
     fn a_new_shard_makes_no_circle_of_copies_that_it_does_not_know_yet() {
         let mut copies = Copies::default();
-        copies.update(1, State::Receiving, 10, Some(0));
-        copies.update(2, State::Receiving, 10, None);
+        copies.update(1, State::Receiving, 10, (Some(0), 0));
+        copies.update(2, State::Receiving, 10, (None, 0));
         assert_eq!(grants(&mut copies), []); // 0 may pull from 2
-        copies.update(0, State::Receiving, 10, Some(2));
+        copies.update(0, State::Receiving, 10, (Some(2), 0));
         assert_eq!(grants(&mut copies), []);
-        copies.update(3, State::Complete, 10, None);
+        copies.update(3, State::Complete, 10, (None, 0));
         assert_eq!(grants(&mut copies), [(2, 3)]);
     }
 }

@@ -101,12 +101,7 @@ impl Directory {
                 }
                 self.forward(target, processes);
             }
-            Report::Lost { object, .. } => {
-                if let Some(entry) = self.entries.get_mut(&object) {
-                    entry.copies.lose_feeder(from);
-                    self.serve(object);
-                }
-            }
+            Report::Lost { .. } => {}
         }
     }
 
@@ -122,9 +117,6 @@ impl Directory {
         let before: BTreeSet<Process> = processes.iter().copied().chain([process]).collect();
         let objects: Vec<ObjectId> = self.entries.keys().chain(self.plans.keys()).copied().collect();
         for object in objects {
-            if shard_of(object, &before) == Some(process) {
-                self.entry(object).copies.doubt();
-            }
             let heir = self.entries.get(&object).and_then(|entry| entry.copies.heir(process));
             if let Some(plan) = self.plans.get_mut(&object) {
                 let was_root = plan.root() == Some(process);
@@ -195,7 +187,9 @@ impl Directory {
     }
 
     fn take_standing(&mut self, from: Process, object: ObjectId, report: Report) {
-        let Report::Holds { state, format, generation, fed_by, rate, bytes, .. } = report else { return };
+        let Report::Holds { state, format, generation, fed_by, view, rate, bytes, .. } = report else {
+            return;
+        };
         if self.lost.contains(&from) {
             return;
         }
@@ -208,7 +202,7 @@ impl Directory {
         if entry.format.is_some() && is_old {
             // It has not heard yet that the object begins anew.
             let generation = entry.generation;
-            entry.copies.update(from, State::Wanted, rate, fed_by);
+            entry.copies.update(from, State::Wanted, rate, (fed_by, view));
             self.order(from, Order::Restart { object, generation });
             return self.serve(object);
         }
@@ -220,7 +214,7 @@ impl Directory {
         }
         let entry = self.entry(object);
         if !(is_root && state == State::Wanted) {
-            entry.copies.update(from, state, rate, fed_by);
+            entry.copies.update(from, state, rate, (fed_by, view));
         }
         if state == State::Wanted && self.answer(from, object) {
             return;
@@ -262,7 +256,8 @@ impl Directory {
             let block = *entry.block.get_or_insert_with(|| broadcast_block(receivers, format.size, &costs));
             let generation = entry.generation;
             let feed = |grant: super::broadcast::Grant| {
-                (grant.receiver, Order::Feed { object, format, generation, from: grant.from, block })
+                let super::broadcast::Grant { receiver, from, view } = grant;
+                (receiver, Order::Feed { object, format, generation, from, view, block })
             };
             orders.extend(grants.into_iter().map(feed));
         }

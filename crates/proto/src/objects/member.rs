@@ -36,6 +36,8 @@ pub struct Member {
     /// All that live, this one too.
     processes: BTreeSet<Process>,
     lost: BTreeSet<Process>,
+    /// Counts changes of who takes part.
+    view: u32,
     directory: Directory,
     held: BTreeMap<ObjectId, Held>,
     roles: BTreeMap<(ObjectId, Slot), Role>,
@@ -63,6 +65,8 @@ struct Held {
     mark: u64,
     fed_by: Option<Process>,
     stream: Option<Stream>,
+    /// Of this process when it first told the shard by now of it.
+    view: u32,
     /// Bytes per block of what is pulled.
     block: u64,
     bytes: Option<Bytes>,
@@ -71,7 +75,7 @@ struct Held {
 }
 
 impl Held {
-    fn new() -> Held {
+    fn new(view: u32) -> Held {
         let (format, fed_by, stream, bytes) = (None, None, None, None);
         Held {
             state: State::Wanted,
@@ -80,6 +84,7 @@ impl Held {
             mark: 0,
             fed_by,
             stream,
+            view,
             block: SMALL_BYTES,
             bytes,
             is_wanted: false,
@@ -95,6 +100,7 @@ impl Member {
             costs,
             processes: processes.into_iter().chain([me]).collect(),
             lost: BTreeSet::new(),
+            view: 0,
             directory: Directory::new(me, costs),
             held: BTreeMap::new(),
             roles: BTreeMap::new(),
@@ -130,7 +136,7 @@ impl Member {
     /// An object is written here. `valid` bytes of it are there now, all of them for one that is put at once; `bytes` has
     /// those of a small one, which others learn of when it is complete.
     pub fn put(&mut self, object: ObjectId, format: Format, valid: u64, bytes: Option<Bytes>) {
-        let held = self.held.entry(object).or_insert_with(Held::new);
+        let held = self.held.entry(object).or_insert_with(|| Held::new(self.view));
         let was = held.state;
         held.format = Some(format);
         held.mark = valid.min(format.size);
@@ -150,7 +156,7 @@ impl Member {
 
     /// A copy is wanted here: `Action::Got` follows.
     pub fn get(&mut self, object: ObjectId) {
-        let held = self.held.entry(object).or_insert_with(Held::new);
+        let held = self.held.entry(object).or_insert_with(|| Held::new(self.view));
         held.is_wanted = true;
         match held.state {
             State::Complete => self.note_complete(object),
@@ -161,7 +167,7 @@ impl Member {
 
     /// Sums the first sources that appear: `Action::Reduced` follows, and the target is held here.
     pub fn reduce(&mut self, request: Request) {
-        self.held.entry(request.target).or_insert_with(Held::new);
+        self.held.entry(request.target).or_insert_with(|| Held::new(self.view));
         let call = Call { request: request.clone(), attempt: 0, ledger: None };
         self.calls.insert(request.target, call);
         self.report(request.target, Report::Reduce { request, attempt: 0, ledger: None });
@@ -185,11 +191,10 @@ impl Member {
     /// A message has come.
     pub fn handle_message(&mut self, from: Process, message: Message) {
         match message {
+            Message::Report(Report::Lost { process, .. }) => self.handle_lost(process),
             Message::Report(report) => {
-                match &report {
-                    Report::Broken(broken) => self.handle_lost(broken.process),
-                    Report::Lost { process, .. } => self.handle_lost(*process),
-                    _ => {}
+                if let Report::Broken(broken) = &report {
+                    self.handle_lost(broken.process);
                 }
                 self.directory.handle(from, report, &self.processes);
             }
@@ -328,8 +333,11 @@ impl Member {
 
     fn follow(&mut self, from: Process, order: Order) {
         match order {
-            Order::Feed { object, format, generation, from, block } => {
-                self.feed(object, format, generation, from, block);
+            Order::Feed { object, format, generation, from, view, block } => {
+                // The shard by now plans with what it has been told since.
+                if self.held.get(&object).is_none_or(|held| held.view <= view) {
+                    self.feed(object, format, generation, from, block);
+                }
             }
             Order::Small { object, format, bytes } => {
                 self.take_small(object, format, bytes);
@@ -367,9 +375,9 @@ impl Member {
 
     fn report_standing(&mut self, object: ObjectId) {
         let Some(held) = self.held.get(&object) else { return };
-        let &Held { state, format, generation, fed_by, .. } = held;
+        let &Held { state, format, generation, fed_by, view, .. } = held;
         let (rate, bytes) = (self.costs.rate, held.bytes.clone());
-        self.report(object, Report::Holds { object, state, format, generation, fed_by, rate, bytes });
+        self.report(object, Report::Holds { object, state, format, generation, fed_by, view, rate, bytes });
     }
 
     fn report(&mut self, object: ObjectId, report: Report) {
@@ -387,12 +395,16 @@ impl Member {
 
     /// Reports once more what another process is now the shard of.
     fn publish_anew(&mut self, before: &BTreeSet<Process>) {
+        self.view += 1;
         let moved = |object: ObjectId| shard_of(object, before) != shard_of(object, &self.processes);
         let held: Vec<ObjectId> = self.held.keys().copied().filter(|&object| moved(object)).collect();
         let calls: Vec<ObjectId> = self.calls.keys().copied().filter(|&target| moved(target)).collect();
         let slots: Vec<(ObjectId, Slot)> = self.roles.keys().copied().filter(|key| moved(key.0)).collect();
-        for object in held.into_iter().filter(|object| !calls.contains(object)) {
-            self.report_standing(object);
+        for object in held {
+            self.held.get_mut(&object).into_iter().for_each(|held| held.view = self.view);
+            if !calls.contains(&object) {
+                self.report_standing(object);
+            }
         }
         // What the shard before may not have heard any more.
         slots.into_iter().for_each(|key| self.report_lost_feeds(key));

@@ -43,6 +43,8 @@ pub enum Report {
         generation: u32,
         /// Whom it pulls from.
         fed_by: Option<Process>,
+        /// How many changes of who takes part it had seen when it first told this shard.
+        view: u32,
         /// Bytes per second that its links take.
         rate: u64,
         /// All of a small object.
@@ -92,8 +94,8 @@ pub struct Broken {
 #[allow(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Pull the object from this copy, from where you are.
-    Feed { object: ObjectId, format: Format, generation: u32, from: Process, block: u64 },
+    /// Pull the object from this copy, from where you are; unless you have told another shard since this `view`.
+    Feed { object: ObjectId, format: Format, generation: u32, from: Process, view: u32, block: u64 },
     /// All of a small object.
     Small { object: ObjectId, format: Format, bytes: Bytes },
     /// What is there of the object is void: begin anew.

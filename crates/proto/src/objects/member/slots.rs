@@ -33,7 +33,7 @@ impl Member {
         let (target, slot) = (assign.target, assign.slot);
         let key = (target, slot);
         let is_old = self.calls.get(&target).is_some_and(|call| call.attempt > assign.attempt);
-        if slot == ROOT && is_old {
+        if is_old {
             return; // the shard after that one goes on from what the ledger had before
         }
         if slot == ROOT && self.has_finished(target) {
@@ -73,7 +73,7 @@ impl Member {
         let target = assign.target;
         let stream = self.held.get_mut(&target).and_then(|held| held.stream.take());
         stream.into_iter().for_each(|stream| self.close(stream));
-        let held = self.held.entry(target).or_insert_with(Held::new);
+        let held = self.held.entry(target).or_insert_with(|| Held::new(self.view));
         (held.format, held.fed_by) = (Some(assign.format), None);
         if held.generation != assign.generation {
             (held.generation, held.mark, held.state) = (assign.generation, 0, State::Wanted);

@@ -54,6 +54,7 @@ fn frames() -> Vec<Frame> {
             format: Some(format),
             generation: 1,
             fed_by: Some(2),
+            view: 4,
             rate: 5,
             bytes: Some(bytes.clone()),
         },
@@ -70,7 +71,7 @@ fn frames() -> Vec<Frame> {
         Report::Unable { target, why: Failure::Missing { target, object, process } },
     ];
     let orders = [
-        Order::Feed { object, format, generation: 1, from: 2, block: 64 },
+        Order::Feed { object, format, generation: 1, from: 2, view: 3, block: 64 },
         Order::Small { object, format, bytes: bytes.clone() },
         Order::Restart { object, generation: 2 },
         Order::Deleted { object },

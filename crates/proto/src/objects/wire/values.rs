@@ -34,7 +34,7 @@ fields!(Mark { number, taken });
 variants!(Message { 0u8 = Report(report), 1u8 = Order(order) });
 
 variants!(Report {
-    0u8 = Holds { object, state, format, generation, fed_by, rate, bytes },
+    0u8 = Holds { object, state, format, generation, fed_by, view, rate, bytes },
     1u8 = Forget { object },
     2u8 = Delete { object },
     3u8 = Watch { object, target },
@@ -49,7 +49,7 @@ variants!(Report {
 });
 
 variants!(Order {
-    0u8 = Feed { object, format, generation, from, block },
+    0u8 = Feed { object, format, generation, from, view, block },
     1u8 = Small { object, format, bytes },
     2u8 = Restart { object, generation },
     3u8 = Deleted { object },
