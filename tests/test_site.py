@@ -24,17 +24,53 @@ def test_the_page_of_errors_is_what_the_docstrings_say() -> None:
     assert errors_page.PAGE.read_text() == errors_page.page(), "python -m tools.errors_page writes it"
 
 
-@needs_mkdocs
-def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built without a warning."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "Documentation built" in done.stderr  # warnings count only where they are printed
-    index = (tmp_path / "index.html").read_text()
+    return folder
+
+
+@needs_mkdocs
+def test_the_site_has_pages_and_needs_no_network(site: Path) -> None:
+    index = (site / "index.html").read_text()
     assert 'href="two-machines.html"' in index
-    assert (tmp_path / "errors.html").read_text().count("Remedy:") > 10
+    assert (site / "errors.html").read_text().count("Remedy:") > 10
     # Nothing is loaded from elsewhere.
     assert re.findall(r"""<(?:script|link|img)[^>]*="(?:https?:)?//[^"]*""", index) == []
+
+
+@needs_mkdocs
+def test_the_reference_has_every_public_name(site: Path) -> None:
+    from tools.site_pages import PUBLIC, exported
+
+    inits = (ROOT / "python/tweed").glob("*/__init__.py")
+    folders = {f"tweed.{init.parent.name}" for init in inits if exported(f"tweed.{init.parent.name}")}
+    assert folders - set(PUBLIC) == set()
+    pages = {module: (site / f"api/{module}.html").read_text() for module in PUBLIC}
+    names = {module: exported(module) for module in PUBLIC}
+    assert len(names["tweed"]) > 20
+    assert [
+        f"{module}.{name}"
+        for module, page in pages.items()
+        for name in names[module]
+        # A name that a module within has too stands at its own place.
+        if f'id="{module}.{name}"' not in page and f'id="{module}.{name}.{name}"' not in page
+    ] == []
+    assert "The transfers, ordered by step." in pages["tweed.collective"]  # said in Rust only
+
+
+@needs_mkdocs
+def test_docstrings_keep_their_paragraphs_and_columns() -> None:
+    from tools.site_docstrings import readable
+
+    text = "One.\n\nrun       what runs\nserving   `serve`\n\nRaises: Lost if\n  late.\nCost: 1 s."
+    columns = "    run       what runs\n    serving   `serve`\n"
+    assert readable(text) == f"One.\n\n{columns}\n\n**Raises:** Lost if late.\n\n\n**Cost:** 1 s.\n"
 
 
 @needs_mkdocs
