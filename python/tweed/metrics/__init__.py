@@ -10,6 +10,7 @@ publish      the thread that hands it on: every rank to rank 0, rank 0 to
 live           `tweed top`, over a Unix socket                             and the end of `tweed top`
 prometheus     Prometheus
 tensorboard    TensorBoard
+opentelemetry  OpenTelemetry
 view         how `tweed top` shows it; `hub_view` that of a hub         pure
 words        figures for people                                         pure
 
