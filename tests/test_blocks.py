@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections import Counter
 from importlib.util import find_spec
 from itertools import dropwhile
 from pathlib import Path
@@ -39,7 +40,7 @@ NOT_RUN = {
     "run = tweed.serve(": ("a hub for members of other hosts; tests/server runs it", ""),
     'hub="KEY@host:7070"': ("a member of a hub on another host; tests/server runs it", ""),
     "hub=address, aggregator=True": ("as above", "address strategy"),
-    "lagrange_of(": ("needs encoded shards; tests/cadence runs it", "run shards_x shards_y"),
+    "lagrange_of(": ("needs encoded shards; tests/data runs it", "run shards_x shards_y"),
     "bed.change(": ("needs a testbed, as root; tests/testbed runs it", "fn"),
     "bed.carried()": ("needs a testbed, as root; tests/testbed runs it", "fn"),
 }
@@ -139,6 +140,13 @@ def test_a_command_line_has_options_that_are_there(block: Block) -> None:
 def test_a_wrong_command_line_is_found(line: str) -> None:
     with pytest.raises(WrongUse):
         parse(line.split())
+
+
+def test_no_fence_is_overlooked() -> None:
+    found = Counter(block.page for block in blocks())
+    assert {page: (ROOT / page).read_text().count("```") for page in found} == {
+        page: 2 * count for page, count in found.items()
+    }
 
 
 def test_all_other_blocks_are_files_or_what_was_printed(tmp_path: Path) -> None:
