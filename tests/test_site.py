@@ -24,19 +24,17 @@ def test_the_page_of_errors_is_what_the_docstrings_say() -> None:
     assert errors_page.PAGE.read_text() == errors_page.page(), "python -m tools.errors_page writes it"
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built without a warning."""
-    folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+@needs_mkdocs
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "Documentation built" in done.stderr  # warnings count only where they are printed
-    return folder
+    _has_pages_and_needs_no_network(tmp_path)
+    _has_every_public_name(tmp_path)
 
 
-@needs_mkdocs
-def test_the_site_has_pages_and_needs_no_network(site: Path) -> None:
+def _has_pages_and_needs_no_network(site: Path) -> None:
     index = (site / "index.html").read_text()
     assert 'href="two-machines.html"' in index
     assert (site / "errors.html").read_text().count("Remedy:") > 10
@@ -44,8 +42,7 @@ def test_the_site_has_pages_and_needs_no_network(site: Path) -> None:
     assert re.findall(r"""<(?:script|link|img)[^>]*="(?:https?:)?//[^"]*""", index) == []
 
 
-@needs_mkdocs
-def test_the_reference_has_every_public_name(site: Path) -> None:
+def _has_every_public_name(site: Path) -> None:
     from tools.site_pages import PUBLIC, exported
 
     inits = (ROOT / "python/tweed").glob("*/__init__.py")
