@@ -191,8 +191,8 @@ class Communicator:
         finally:
             ended = time.monotonic()
             self.stats.waiting_s += ended - began
-            last = timeline.last_heard(before, self._link_counters())
-            timeline.note(Span("wait", began, ended, last))
+        # Not of a wait that failed: its group may be gone.
+        timeline.note(Span("wait", began, ended, timeline.last_heard(before, self._link_counters())))
 
     @contextmanager
     def encoding(self) -> Iterator[None]:
