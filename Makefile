@@ -93,7 +93,7 @@ build: $(READY) ## Install what is needed and build the extension module
 
 lock: $(ENV) ## Renew requirements.lock from pyproject.toml
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --group tools \
-		$(addprefix --extra ,metrics privacy ray lightning accelerate transformers) \
+		$(addprefix --extra ,metrics otel privacy ray lightning accelerate transformers) \
 		--group docs --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
 		pyproject.toml --output-file requirements.lock
 

@@ -30,11 +30,44 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "Documentation built" in done.stderr  # warnings count only where they are printed
-    index = (tmp_path / "index.html").read_text()
+    _has_pages_and_needs_no_network(tmp_path)
+    _has_every_public_name(tmp_path)
+
+
+def _has_pages_and_needs_no_network(site: Path) -> None:
+    index = (site / "index.html").read_text()
     assert 'href="two-machines.html"' in index
-    assert (tmp_path / "errors.html").read_text().count("Remedy:") > 10
+    assert (site / "errors.html").read_text().count("Remedy:") > 10
     # Nothing is loaded from elsewhere.
     assert re.findall(r"""<(?:script|link|img)[^>]*="(?:https?:)?//[^"]*""", index) == []
+
+
+def _has_every_public_name(site: Path) -> None:
+    from tools.site_pages import PUBLIC, exported
+
+    inits = (ROOT / "python/tweed").glob("*/__init__.py")
+    folders = {f"tweed.{init.parent.name}" for init in inits if exported(f"tweed.{init.parent.name}")}
+    assert folders - set(PUBLIC) == set()
+    pages = {module: (site / f"api/{module}.html").read_text() for module in PUBLIC}
+    names = {module: exported(module) for module in PUBLIC}
+    assert len(names["tweed"]) > 20
+    assert [
+        f"{module}.{name}"
+        for module, page in pages.items()
+        for name in names[module]
+        # A name that a module within has too stands at its own place.
+        if f'id="{module}.{name}"' not in page and f'id="{module}.{name}.{name}"' not in page
+    ] == []
+    assert "The transfers, ordered by step." in pages["tweed.collective"]  # said in Rust only
+
+
+@needs_mkdocs
+def test_docstrings_keep_their_paragraphs_and_columns() -> None:
+    from tools.site_docstrings import readable
+
+    text = "One.\n\nrun       what runs\nserving   `serve`\n\nRaises: Lost if\n  late.\nCost: 1 s."
+    columns = "    run       what runs\n    serving   `serve`\n"
+    assert readable(text) == f"One.\n\n{columns}\n\n**Raises:** Lost if late.\n\n\n**Cost:** 1 s.\n"
 
 
 @needs_mkdocs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 from pathlib import Path, PurePosixPath
@@ -13,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 #: Sections by name, and their pages in order. Pages that are in none come last.
 SECTIONS = {
-    "The first hour": ["two-machines", "wheels", "doctor", "settings", "errors"],
+    "The first hour": ["choosing", "two-machines", "wheels", "doctor", "settings", "errors"],
     "Use": ["train", "frameworks", "programs", "ray", "elastic", "hub", "compression", "composition", "plan"],
     "Networks and faults": [
         "deadlines",
@@ -26,14 +27,45 @@ SECTIONS = {
     ],
     "How it is built": ["update", "protocol", "benchmarks", "torch-suite", "dependencies", "glossary"],
 }
+#: Modules with public names, a page of the reference each. A test holds them to the `__all__` of all folders.
+PUBLIC = [
+    "tweed",
+    *(f"tweed.{name}" for name in ("recipes", "errors", "cadence", "compress", "order", "collective")),
+    "tweed.collective.topology",
+    *(f"tweed.{name}" for name in ("transport", "aggregate", "attach", "elastic", "server", "torch", "ray")),
+    *(f"tweed.integrations.{name}" for name in ("lightning", "accelerate", "transformers")),
+    *(f"tweed.{name}" for name in ("data", "simulate", "testbed", "metrics")),
+    *(f"tweed.{name}" for name in ("plan", "doctor", "report", "systems")),
+]
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Adds the first page, which is the README."""
+    """Adds the first page, which is the README, and the reference, which `mkdocstrings` fills."""
     files.append(File.generated(config, "index.md", content=(ROOT / "README.md").read_text()))
     pages = [file.src_uri for file in files.documentation_pages()]
-    config.nav = nav([page for page in pages if page != "index.md"])
+    reference = {module: f"api/{module}.md" for module in PUBLIC}
+    for module, page in reference.items():
+        files.append(File.generated(config, page, content=_reference(module)))
+    named = [{module: page} for module, page in reference.items()]
+    config.nav = [*nav([page for page in pages if page != "index.md"]), {"Reference": named}]
     return files
+
+
+def _reference(module: str) -> str:
+    """A page of the reference. What has the name of a module beside it is asked for by its own path: `griffe`
+    takes the name for the module's."""
+    within = {path.stem for path in (ROOT / "python" / module.replace(".", "/")).glob("*")}
+    shared = [name for name in exported(module) if name in within]
+    more = [f"::: {module}.{name}.{name}\n    options: {{heading_level: 2}}\n" for name in shared]
+    return "\n".join([f"::: {module}\n", *more])
+
+
+def exported(module: str) -> list[str]:
+    """`__all__` of a folder of python/tweed; nothing of a file. Imports nothing."""
+    init = ROOT / "python" / module.replace(".", "/") / "__init__.py"
+    text = init.read_text() if init.exists() else ""
+    found = re.search(r"^__all__ = (\[.*?\])", text, re.DOTALL | re.MULTILINE)
+    return list(ast.literal_eval(found[1])) if found else []
 
 
 def nav(pages: list[str]) -> list[Any]:

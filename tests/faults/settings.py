@@ -140,6 +140,7 @@ WRONG: dict[str, Wrong] = {
     ),
     "an address that is another's": _variable("TWEED_HOST=192.0.2.1", ["192.0.2.1", "TWEED_HOST"]),
     "a port of Prometheus that is none": _variable("TWEED_PROMETHEUS=here", ["here", "PORT"]),
+    "a collector that is none": _variable("TWEED_OPENTELEMETRY=here", ["here", "http://HOST:PORT"]),
     "a negative server": _variable("TWEED_SERVER=-1", ["server must be a rank"]),
     "a server that is not there": _variable("TWEED_SERVER=7", ["server", "7"]),
     "another server than the other": Wrong(

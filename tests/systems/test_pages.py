@@ -10,12 +10,12 @@ from tweed import aggregate, cadence, compress, transport
 from tweed.recipes import RECIPES
 from tweed.report.study import part
 from tweed.systems import SYSTEMS
-from tweed.systems.__main__ import KINDS, PAGE, README, _of, pages
+from tweed.systems.__main__ import CHOOSING, KINDS, PAGE, README, _of, pages
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("page", [README, PAGE], ids=str)
+@pytest.mark.parametrize("page", [README, PAGE, CHOOSING], ids=str)
 def test_a_page_is_up_to_date(page: Path) -> None:
     assert part(ROOT / page, "systems") == pages(ROOT)[ROOT / page], "`python -m tweed.systems` renews it"
 

@@ -141,6 +141,7 @@ class TrustedSteps:
     validators: int = 1
 
 
+#: What a rule may ask of its driver.
 Question = InnerProducts | Losses | TrustedGradient | TrustedSteps
 
 

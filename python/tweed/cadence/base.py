@@ -86,6 +86,7 @@ class ServerStopped:
     level: float
 
 
+#: What a cadence is given.
 Event = Joined | StepDone | Ready | Stop | IterationStarted | ContributionReceived | ServerStopped
 
 

@@ -65,6 +65,7 @@ _ABOUT: dict[ModuleType, str] = {
     clock: "the clock is kept in step",
     testbed: "networks for `--network` can be built",
 }
+#: All of them, in the order in which they are run.
 CHECKS: tuple[Check, ...] = tuple(
     Check(check.__name__.rpartition(".")[2], about, check.gather, check.judge)
     for check, about in _ABOUT.items()

@@ -47,10 +47,11 @@ def run_exchanges(exchanges: Sequence[BufferExchange], comm: Communicator) -> li
     while answers:
         transfers: dict[int, Transfer] = {}
         for number, answer in answers.items():
-            try:
-                transfers[number] = exchanges[number].send(answer)
-            except StopIteration as end:
-                done[number] = end.value
+            with comm.encoding():
+                try:
+                    transfers[number] = exchanges[number].send(answer)
+                except StopIteration as end:
+                    done[number] = end.value
         answers = _round(transfers, comm)
     return [done[number] for number in range(len(exchanges))]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,6 +20,8 @@ from tweed.exchange.hub.links.base import HubLink, MemberLinks
 from tweed.exchange.hub.links.rank_links import RankLink, RankLinks
 from tweed.exchange.losses import Losses
 from tweed.exchange.owners import Owners, mean_of
+from tweed.metrics import timeline
+from tweed.metrics.timeline import Span
 from tweed.strategy import Strategy
 from tweed.transport import Ltp
 
@@ -182,11 +184,25 @@ class Communicator:
 
     def wait(self, work: dist.Work) -> None:
         """Waits for `work`. Raises what the backend raises when a peer is lost or late."""
+        before = self._link_counters()
         began = time.monotonic()
         try:
             work.wait()
         finally:
-            self.stats.waiting_s += time.monotonic() - began
+            ended = time.monotonic()
+            self.stats.waiting_s += ended - began
+        # Not of a wait that failed: its group may be gone.
+        timeline.note(Span("wait", began, ended, timeline.last_heard(before, self._link_counters())))
+
+    @contextmanager
+    def encoding(self) -> Iterator[None]:
+        """Within, codecs work."""
+        began = time.monotonic()
+        yield
+        timeline.note(Span("encode", began, time.monotonic()))
+
+    def _link_counters(self) -> list[dict[str, Any]]:
+        return engine.link_counters(self.group) if timeline.records() else []
 
     def plan(self) -> str | None:
         """The group's choice of schedules, if its backend makes one and shows it; else None.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from tweed.errors import UsageError
 from tweed.strategy import Strategy
@@ -63,16 +63,25 @@ class LossReports(Protocol):
         """How operations since the last call were delivered, oldest first."""
 
 
+class LinkCounters(Protocol):
+    """What the engine counts on a group's links; see `metrics.snapshot.Link`."""
+
+    def stats(self) -> list[dict[str, Any]]:
+        """By rank, this one included. Empty once this process has left the group."""
+
+
 class Engine(NamedTuple):
     """How to ask the backend about one of its groups (None: the default group).
 
     Attributes:
       loss_reports: raises UsageError for a group of another backend.
       plan: the schedules that the group runs, as text; None for a group of another backend.
+      link_counters: None for a group of another backend.
     """
 
     loss_reports: Callable[[dist.ProcessGroup | None], LossReports]
     plan: Callable[[dist.ProcessGroup | None], str | None]
+    link_counters: Callable[[dist.ProcessGroup | None], LinkCounters | None]
 
 
 _provided: list[Engine] = []
@@ -93,6 +102,12 @@ def loss_reports(group: dist.ProcessGroup | None) -> LossReports:
 def plan(group: dist.ProcessGroup | None) -> str | None:
     """The schedules that `group` runs, as text; None for a group of another backend."""
     return _provided[0].plan(group) if _provided else None
+
+
+def link_counters(group: dist.ProcessGroup | None) -> list[dict[str, Any]]:
+    """What links of `group` have counted, by rank; empty for a group of another backend."""
+    found = _provided[0].link_counters(group) if _provided else None
+    return [] if found is None else found.stats()
 
 
 @dataclass(frozen=True, slots=True)

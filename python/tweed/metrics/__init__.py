@@ -5,10 +5,12 @@ hub_snapshot   the same of a hub and its members                          pure
 source       what the engine tells
 job          what else a process can tell: the job's name, training
 options      what a user wants of it
+timeline     when a step encodes, and when it waits                     pure
 publish      the thread that hands it on: every rank to rank 0, rank 0 to
 live           `tweed top`, over a Unix socket                             and the end of `tweed top`
 prometheus     Prometheus
 tensorboard    TensorBoard
+opentelemetry  OpenTelemetry
 view         how `tweed top` shows it; `hub_view` that of a hub         pure
 words        figures for people                                         pure
 

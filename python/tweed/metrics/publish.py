@@ -186,7 +186,7 @@ class Publisher:
                         key.data.admit()
 
     def _open_outlets(self, options: MetricsOptions) -> None:
-        for make in (_listener, _exporter, _board):
+        for make in (_listener, _exporter, _board, _provider):
             try:
                 outlet = make(options)
             except (TweedError, OSError) as error:
@@ -219,6 +219,14 @@ def _board(options: MetricsOptions) -> Outlet | None:
     from tweed.metrics.tensorboard import Board
 
     return Board(options.tensorboard)
+
+
+def _provider(options: MetricsOptions) -> Outlet | None:
+    if options.opentelemetry is None:
+        return None
+    from tweed.metrics.opentelemetry import Provider, sender
+
+    return Provider(sender(options.opentelemetry, options.every_s))
 
 
 _publisher: Publisher | None = None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tweed.files import write_atomic
-from tweed.report import members, network
+from tweed.report import members, network, timeline
 from tweed.report.plots import ACCURACY, LOSS, MEMBERS, TEST_LOSS, TIME, Quantity, draw, svg
 from tweed.train.folder import RunFolder
 from tweed.train.results import Reached, Side, by_side, reached, sent
@@ -69,6 +69,7 @@ def render(
             same=None if same is None else at_same_accuracy(same, network.sent(facts), words),
             network=words,
             members=members.table(commits),
+            timelines=timelines(sides),
             epochs=[_epoch(line) for line in epochs],
             rejections=members.rejections(commits),
             notes=[*said, *filter(None, map(compression, sides.values()))],
@@ -113,6 +114,15 @@ def plots(sides: Mapping[str, Side], sent: Quantity, words: str, epochs: Side = 
     return drawn
 
 
+def timelines(sides: Mapping[str, Side]) -> dict[str, dict[str, str]]:
+    """By the side's title, the picture of one step of each rank, and words about it."""
+    found = {title: by_rank for title, side in sides.items() if (by_rank := timeline.of(side)) is not None}
+    return {
+        title: {"words": timeline.words(by_rank), "plot": svg(timeline.draw(by_rank))}
+        for title, by_rank in found.items()
+    }
+
+
 def at_same_accuracy(same: Reached, sent: Quantity, words: str) -> dict[str, Any]:
     """The part of a page for what sides took to the same accuracy: its level, table and plots."""
     return {
@@ -131,13 +141,13 @@ def result(title: str, side: Side) -> dict[str, str]:
     waited = last["waiting_s"]
     return {
         "side": title,
-        "steps": f"{last['step']:,}",
-        "accuracy": _or_dash(last["accuracy"], "{:.2%}"),
-        "test loss": _or_dash(last["test_loss"], "{:.4f}"),
         "training time": f"{last['seconds']:.1f} s",
-        "samples/s": f"{last['samples'] / max(last['seconds'], 1e-9):,.0f}",
         "sent per worker": f"{sent(last) / 1e6:,.1f} MB",
         "waited on the network": "not known" if waited is None else f"{waited:.1f} s",
+        "accuracy": _or_dash(last["accuracy"], "{:.2%}"),
+        "test loss": _or_dash(last["test_loss"], "{:.4f}"),
+        "steps": f"{last['step']:,}",
+        "samples/s": f"{last['samples'] / max(last['seconds'], 1e-9):,.0f}",
         "delivered": "all" if last["delivered"] is None else f"{min(last['delivered']):.2%} or more per rank",
     }
 

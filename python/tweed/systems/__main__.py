@@ -1,4 +1,5 @@
-"""`python -m tweed.systems`: renews the tables in README.md and docs/systems.md, of systems and of all names.
+"""`python -m tweed.systems`: renews the tables in README.md and docs/systems.md, of systems and of all names,
+and those of docs/choosing.md, from runs/published.
 
 How many goals a system met is counted in docs/NAME.md, where `tweed reproduce NAME --page` puts its figures.
 What a user may name comes from the public lists of the stages, so that no name can be left out.
@@ -12,11 +13,13 @@ from types import ModuleType
 from typing import Any
 
 from tweed import aggregate, cadence, collective, compress, order, transport
+from tweed.experiments.notes import Notes
 from tweed.named import described_strategies
 from tweed.report.study import Section, Study, Table, markdown, part, replace_part
 from tweed.systems import SYSTEMS, system
+from tweed.systems.reports import choosing
 
-README, PAGE = Path("README.md"), Path("docs/systems.md")
+README, PAGE, CHOOSING = Path("README.md"), Path("docs/systems.md"), Path("docs/choosing.md")
 Kind = tuple[str, ModuleType, str]
 #: Title, the stage, and what the contract of such parts has and no other class of the stage.
 KINDS: tuple[Kind, ...] = (
@@ -35,7 +38,7 @@ KINDS: tuple[Kind, ...] = (
 def pages(root: Path) -> dict[Path, str]:
     """The part "systems" of each page of the repository at `root`."""
     names = [Section("Named strategies", tables=[_strategies()]), *map(_kind, KINDS), _rest()]
-    found = {README: [_systems(root, "docs/")], PAGE: [_systems(root, ""), *names]}
+    found = {README: [_systems(root, "docs/")], PAGE: [_systems(root, ""), *names], CHOOSING: _choosing(root)}
     # Cells are words here, so no column is set flush right.
     return {
         root / page: markdown(Study("", "", parts), "").replace("---:", "---")
@@ -51,6 +54,11 @@ def _systems(root: Path, folder: str) -> Section:
         rows.append([*cells, f"{met} of {judged}"])
     head = ["name", "what", "described in", "parts here", "goals met"]
     return Section("Published systems", tables=[Table("", head, rows)])
+
+
+def _choosing(root: Path) -> list[Section]:
+    notes = [Notes(root / f"runs/published/{name}").lines for name in ("compression", "ltp")]
+    return choosing.sections(*notes)
 
 
 def _goals(page: Path) -> tuple[int, int]:

@@ -68,6 +68,7 @@ class Failed:
     when: float = field(default_factory=time.monotonic)
 
 
+#: What is told of ranks.
 Event = Said | Ended | Failed
 
 

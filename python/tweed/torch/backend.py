@@ -26,7 +26,7 @@ from tweed.torch.rendezvous import join, told_to_others
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import PrefixStore, Store
 
-    from tweed._core import Group, Losses
+    from tweed._core import Group, GroupMetrics, Losses
     from tweed.collective import Plan
 
 
@@ -43,10 +43,12 @@ class Kept:
     Attributes:
       plan: the schedules that it runs; None before it has members (`enable_reconfigure`).
       losses: the engine's account of what must stay whole, and of what was lost.
+      metrics: what its links have counted.
     """
 
     plan: Plan | None = None
     losses: Losses | None = None
+    metrics: GroupMetrics | None = None
 
 
 # By the store that torch makes for each group and holds until the group is destroyed. A group's name would
@@ -155,8 +157,8 @@ def _made(given: Any, pg_options: object) -> tuple[object, Kept]:
 def _begin(kept: Kept, options: Options, group: Group, plan: Plan) -> None:
     """The members of a group have met."""
     check_links(options, group.links)
-    kept.plan, kept.losses = plan, group.losses()
-    metrics.publish(group.metrics(), options.metrics_options())
+    kept.plan, kept.losses, kept.metrics = plan, group.losses(), group.metrics()
+    metrics.publish(kept.metrics, options.metrics_options())
 
 
 def _say_what_runs(place: Place, links: Sequence[str], details: str, options: Options) -> None:
@@ -230,4 +232,9 @@ def _native(options: Options, place: Place) -> bool:
     return True
 
 
-engine.provide(engine.Engine(engine_group, plan_json))
+def _link_counters(group: dist.ProcessGroup | None) -> GroupMetrics | None:
+    found = kept(group)
+    return None if found is None else found.metrics
+
+
+engine.provide(engine.Engine(engine_group, plan_json, _link_counters))

@@ -57,10 +57,11 @@ class Options:
         each process.
       dial_only: open no port; this rank calls the others, who must listen.
       traces: a folder; every operation is recorded there, to be replayed by `tweed.simulate.replay`.
-      metrics: seconds between two looks at the links, for `tweed top` and the two below (docs/metrics.md);
+      metrics: seconds between two looks at the links, for `tweed top` and the three below (docs/metrics.md);
         `None`: one second; 0: none.
       prometheus: "[HOST:]PORT" on which rank 0 serves metrics for Prometheus; loopback if no host is given.
       tensorboard: a folder into which rank 0 writes metrics for TensorBoard.
+      opentelemetry: "http://HOST:4318" of a collector, to which rank 0 sends metrics by OTLP.
       binding: "native" is the C++ backend, "python" the slower one that needs no compiler; "auto": native
         if it can be had.
     """
@@ -83,6 +84,7 @@ class Options:
     metrics: float | None = None
     prometheus: str | None = None
     tensorboard: str | None = None
+    opentelemetry: str | None = None
     binding: Binding | None = None
 
     @classmethod
@@ -178,7 +180,7 @@ class Options:
     def metrics_options(self) -> MetricsOptions:
         """What it says of metrics. Raises: UsageError for what cannot be, or if a package is missing."""
         every_s = EVERY_S if self.metrics is None else self.metrics
-        return MetricsOptions(every_s, self.prometheus, self.tensorboard)
+        return MetricsOptions(every_s, self.prometheus, self.tensorboard, self.opentelemetry)
 
 
 def _check_host(host: str | None) -> None:

@@ -19,6 +19,7 @@ from tweed.train.settings import Settings
 from tweed.train.shard import Shard, optimizer_step, set_lr
 from tweed.train.sides import Side, maker
 from tweed.train.tasks import row
+from tweed.train.timeline import StepRecorder
 from tweed.train.together import Together
 
 #: Evaluations and checkpoints per side, and steps between two at most. Figures come ten times as often.
@@ -47,6 +48,7 @@ class Figures:
       compression: what `compress="auto"` has chosen here and what that brings; None where nothing is chosen.
       test_loss, accuracy: None between evaluations.
       members, epoch: how many there are, and the number of their epoch, where they come and go.
+      timeline: at the end, by rank, a step as `StepTimeline` has it; None if the side does not tell.
     """
 
     side: str
@@ -65,6 +67,7 @@ class Figures:
     accuracy: float | None = None
     members: int | None = None
     epoch: int | None = None
+    timeline: list[dict[str, Any]] | None = None
 
 
 Report = Callable[[dict[str, Any]], None]
@@ -114,6 +117,7 @@ class Worker:
         self._meter.side = self._side
         _seed_all(settings.seed * self._among.size + self._among.rank + 1)
         self._step = self._reported_step = 0
+        self._recorder = StepRecorder(settings.steps // 2)  # past the first ones, which are slow
         self._losses: list[Tensor] = []
         self._reported_s = 0.0
 
@@ -146,17 +150,25 @@ class Worker:
             with self._meter.aside():
                 with self._side.averaged():
                     found = self._evaluate(row(self._settings.task).test_samples)
-                self._report(found)
+                self._report(found | self._timeline())
                 self._store()
         elif figures:
             self._report({})
+
+    def _timeline(self) -> dict[str, Any]:
+        """At the end, when no rank records any more."""
+        if self._step < self._settings.steps:
+            return {}
+        by_rank = self._among.gather(self._recorder.plain())
+        return {"timeline": by_rank if any(by_rank) else None}
 
     def _store(self) -> None:
         checkpoint.save(self._folder, self._step, self._state())
 
     def _train_step(self) -> None:
         set_lr(self._optimizer, self._settings.lr_at(self._step))
-        loss = optimizer_step(self._optimizer, None if self._side.serves else self._loss)
+        with self._recorder.step(self._step + 1):
+            loss = optimizer_step(self._optimizer, None if self._side.serves else self._loss)
         if loss is not None:
             self._losses.append(loss)
         self._step += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -40,6 +42,12 @@ class Together:
         found: list[float] = self.sum(torch.tensor(values, dtype=torch.float64)).tolist()
         return found
 
+    def gather(self, value: Any) -> list[Any]:
+        """The value of each, by rank. For small things, seldom: it is pickled."""
+        found: list[Any] = [None] * self.size
+        dist.all_gather_object(found, value)
+        return found
+
     def crossed(self, exchanged: int) -> int:
         """What a rank must send for all-reduces of `exchanged` bytes."""
         return crossed(exchanged, self.size)
@@ -58,6 +66,10 @@ class Alone(Together):
     def sum(self, values: Tensor) -> Tensor:
         """See `Together`."""
         return values
+
+    def gather(self, value: Any) -> list[Any]:
+        """See `Together`."""
+        return [value]
 
     def crossed(self, exchanged: int) -> int:
         """What has crossed is counted where the number of ranks is known."""

@@ -1,0 +1,70 @@
+"""What a step encodes and waits for: noted while somebody records, and who was last heard of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tweed.metrics.timeline import Span, last_heard, note, recorded, records
+from tweed.train.timeline import StepRecorder
+
+
+def links(*seen: tuple[int, float]) -> list[dict[str, Any]]:
+    """By rank, how often it was last, and how late in all."""
+    return [
+        {"rank": rank, "link": "tcp", "times_last": times, "lateness_s": late}
+        for rank, (times, late) in enumerate(seen)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        (links((3, 0.0), (5, 1.0), (2, 0.5)), None),
+        (links((3, 0.0), (6, 1.1), (2, 0.5)), (1, "tcp")),
+        (links((3, 0.0), (6, 9.0), (4, 0.6)), (2, "tcp")),
+        (links((3, 0.0), (6, 1.1), (3, 0.9)), (2, "tcp")),
+        (links((4, 0.0), (5, 1.0), (2, 0.5)), (0, "tcp")),
+        ([], None),
+    ],
+    ids=["nobody", "one", "more often", "as often, but later", "itself", "gone"],
+)
+def test_last_heard_is_who_was_last_most_often(after: list[dict[str, Any]], expected: object) -> None:
+    assert last_heard(links((3, 0.0), (5, 1.0), (2, 0.5)), after) == expected
+
+
+def test_spans_are_kept_while_somebody_records() -> None:
+    first, second = Span("wait", 0.0, 1.0), Span("encode", 1.0, 2.0)
+    note(first)
+    with recorded() as spans:
+        assert records()
+        note(second)
+    note(first)
+    assert spans == [second] and not records()
+
+
+def test_a_step_that_raises_ends_the_recording() -> None:
+    with pytest.raises(ValueError, match="step"), recorded():
+        raise ValueError("step")
+    assert not records()
+
+
+def test_the_first_step_that_waits_is_kept_and_begins_at_zero() -> None:
+    recorder = StepRecorder(first=2)
+    steps = Span("wait", 5.0, 6.0), Span("encode", 7.0, 8.0), Span("wait", 9.0, 9.5), Span("wait", 0.0, 1.0)
+    for number, span in enumerate(steps, start=1):
+        with recorder.step(number):
+            note(span)
+    assert recorder.found is not None and recorder.found.step == 3
+    (kept,) = recorder.found.spans
+    assert kept.what == "wait" and kept.ended_s - kept.began_s == 0.5
+    plain = {"what": "wait", "began_s": kept.began_s, "ended_s": kept.ended_s, "last": None}
+    assert recorder.plain() == {"step": 3, "seconds": recorder.found.seconds, "spans": [plain]}
+
+
+def test_a_side_that_tells_no_waits_has_no_step() -> None:
+    recorder = StepRecorder(first=1)
+    with recorder.step(1):
+        pass
+    assert recorder.plain() is None

@@ -1,0 +1,69 @@
+"""The tables of docs/choosing.md have what was measured, and say so where nothing was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tweed.experiments.time_to_accuracy import DDP
+from tweed.named import named_strategy
+from tweed.systems import compression
+from tweed.systems.reports.choosing import LOSSES, RATES, TYPED, UNKNOWN, quickest, sections
+
+Lines = list[dict[str, Any]]
+
+
+def timed(side: str, seconds: float) -> dict[str, Any]:
+    steps = {"steps": [10], "seconds": [10 * seconds], "link_bytes": 5e4}
+    return {"kind": "step_times", "side": side, "rate": "10mbit", **steps}
+
+
+def trained(side: str, accuracy: float) -> dict[str, Any]:
+    return {"kind": "training", "side": side, "rate": "this host", "seed": 0, "curve": [[8, 1.0, accuracy]]}
+
+
+NAMELESS = "top-k 1 %"
+LINES = [
+    *(timed(side, seconds) for side, seconds in ((DDP, 1.0), ("DCT", 0.2), ("SAEF", 0.3), (NAMELESS, 0.1))),
+    *(trained(side, 0.9) for side in (DDP, "SAEF", NAMELESS)),
+]
+
+
+def rows(compressed: Lines, exchanged: Lines) -> dict[str, list[str]]:
+    return {name: list(cells) for name, *cells in sections(compressed, exchanged)[0].tables[0].rows}
+
+
+@pytest.mark.parametrize(("reached", "expected"), [(0.8951, "DCT"), (0.8949, "SAEF")])
+def test_the_quickest_learns_as_ddp_does_and_has_a_name(reached: float, expected: str) -> None:
+    assert quickest([*LINES, trained("DCT", reached)], "10mbit") == expected
+
+
+def test_cells_are_what_was_measured() -> None:
+    found = rows([*LINES, trained("DCT", 0.91)], [])
+    ours, theirs = ["200 ms", "5.00 KB", "91.00%"], ["1,000 ms", "5.00 KB", "90.00%"]
+    assert found["10 Mbit/s, 0 % lost"] == ["`dct(sparsity=0.99)`", *ours, DDP, *theirs]
+
+
+def test_what_nobody_measured_is_called_so() -> None:
+    assert {cell for cells in rows([], []).values() for cell in cells} == {UNKNOWN, DDP, "TCP, cubic"}
+
+
+def test_all_rates_and_losses_are_there() -> None:
+    names = list(rows([], []))
+    wanted = [f"{rate}, {loss} lost" for rate in RATES.values() for loss in LOSSES]
+    assert [start for start in wanted if not any(name.startswith(start) for name in names)] == []
+
+
+def test_a_transport_counts_where_it_did_not_fail() -> None:
+    place = {"kind": "exchange", "place": "3 %, 40 ms, 500 Mbit/s"}
+    sides = ("ltp", "late", 0.1), ("bbr", None, 0.2), ("cubic", None, 4.0)
+    lines = [place | {"side": side, "failed": failed, "steps_s": [each]} for side, failed, each in sides]
+    cells = rows([], lines)["100 Mbit/s, 3 % lost, round trips of 40 ms"]
+    assert (cells[:2], cells[4:6]) == (["TCP, bbr", "200 ms"], ["TCP, cubic", "4,000 ms"])
+
+
+def test_names_are_those_of_what_was_measured() -> None:
+    measured = {method.label: method.how for method in compression.methods()}
+    named = {side: named_strategy(text) for side, text in TYPED.items()}
+    assert named == {side: measured[side] for side in TYPED}
