@@ -45,7 +45,7 @@ NOT_RUN = {
     "bed.carried()": ("needs a testbed, as root; tests/testbed runs it", "fn"),
 }
 #: Pages with blocks of Python and commands without a language.
-UNLABELLED = {"docs/ltp.md"}
+UNLABELLED = {"docs/ltp.md", "docs/elastic.md"}
 #: What a shell block may begin with besides `tweed`, `python -m`, `cargo run` and `make`.
 OTHER_COMMANDS = {"torchrun", "openssl", "chmod", "scp", "sudo", "export", "kill"}
 WrongUse = typer.BadParameter.__bases__[0]
