@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import accumulate, count, islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 import tweed
@@ -101,13 +103,26 @@ def test_a_program_goes_on_from_its_own_checkpoint_with_another_number_of_member
     assert torch.allclose(found[0].flat, undisturbed(STEPS), rtol=0, atol=1e-12)
 
 
-def test_a_loader_that_draws_ahead_gives_what_is_due() -> None:
+@given(st.lists(st.booleans(), min_size=1, max_size=30), st.integers(0, 5))
+def test_a_loader_that_draws_ahead_gives_what_is_due(changes: list[bool], depth: int) -> None:
+    """At each batch members may change, and with them all batches from there on."""
+    deals = list(accumulate(changes))
     feed = Feed()
-    feed.expect((0,), lambda: iter([(1,), (2,), (3,)]))
-    source = iter(feed)
-    ahead = iter([next(source), next(source), *source])  # two, and more, are drawn
-    assert feed.take(ahead, (0,), lambda: iter([])) == [0]
-    assert feed.take(ahead, (1,), lambda: iter([])) == [1]
+
+    def upcoming(at: int) -> Callable[[], Iterator[tuple[int, ...]]]:
+        return lambda: ((deals[at], batch) for batch in count(at + 1))
+
+    def ahead() -> Iterator[list[int]]:
+        source = iter(feed)
+        drawn = deque(islice(source, depth))
+        for batch in source:
+            drawn.append(batch)
+            yield drawn.popleft()
+
+    feed.expect((deals[0], 0), upcoming(0))
+    source = ahead()
+    for at, deal in enumerate(deals):
+        assert feed.take(source, (deal, at), upcoming(at)) == [deal, at]
 
 
 @pytest.mark.parametrize(
@@ -277,6 +292,7 @@ def test_an_iteration_that_does_not_count_leaves_what_is_kept() -> None:
     steps = steps_of(run, trainee, at_most=2)
     assert steps.begin(2, None) == (1, 2)
     assert steps.computed(torch.zeros(2)) is None and steps.is_void
+    trainee.optimizer.step()  # without gradients
     for _ in range(8):
         trainee.schedule.step()
     assert trainee.optimizer.param_groups[0]["lr"] == pytest.approx(0.24)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import signal
 
 #: Options of a DataLoader that say which samples come when.
-_OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last")
+_OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "in_order")
 
 #: Per part of a strategy: whether it does not go with members that come and go, and why.
 _REFUSED: tuple[tuple[str, Callable[[Strategy], bool], str], ...] = (

@@ -175,10 +175,10 @@ class Feed:
     Example:
       >>> feed = Feed()
       >>> source = iter(feed)
-      >>> feed.take(source, (0, 1), lambda: iter([(2, 3)]))
+      >>> feed.take(source, (0, 1), lambda: iter([(2, 3), (4, 5)]))
       [0, 1]
-      >>> next(source), feed.take(source, (5, 6), lambda: iter([]))
-      ([2, 3], [5, 6])
+      >>> feed.take(source, (6, 7), lambda: iter([]))
+      [6, 7]
     """
 
     def __init__(self) -> None:
