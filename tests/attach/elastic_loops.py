@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import Subset, TensorDataset
 
 import tweed
 from tweed.attach.elastic import ElasticTraining
 from tweed.data.sampler import GlobalOrder
 from tweed.elastic import Elastic, join, start
+from tweed.errors import ShapeMismatch, UsageError
 
 SAMPLES, BATCH, STEPS, KILLED_AT, TOGETHER = 60, 12, 30, 10, 20
 
@@ -152,3 +153,21 @@ def resumes(rank: int, size: int, port: int, folder: Path, attempt: str, steps: 
             parts = {"model": trainee.model, "optimizer": trainee.optimizer, "schedule": trainee.schedule}
             torch.save({name: part.state_dict() for name, part in (parts | {"run": run}).items()}, kept)
     return ended(run, trainee, steps)
+
+
+def differs(rank: int, size: int, port: int, what: str) -> Ended | str:
+    """Rank 1 has another model, or a part of the data."""
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    odd, trainee, data = rank == 1, Trainee(rank), dataset()
+    if odd and what == "model":
+        trainee = Trainee(rank, normed=True)
+    control = start(store, rank, size, Elastic(1, size))
+    try:
+        with tweed.attach(trainee.model, trainee.optimizer, elastic=control) as run:
+            trainee.keep(run)
+            given = Subset(data, range(20)) if odd and what == "data" else data
+            for x, y in run.batches(given, STEPS, BATCH, seed=3):
+                trainee.learn(x, y)
+    except (UsageError, ShapeMismatch) as error:
+        return str(error)
+    return ended(run, trainee, STEPS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, count, islice
@@ -22,6 +23,7 @@ from tests.attach.elastic_loops import (
     STEPS,
     Trainee,
     dataset,
+    differs,
     joins,
     resumes,
     trains,
@@ -92,6 +94,21 @@ def test_who_joins_goes_through_the_same_loop(victim: int | None) -> None:
         found = list(endings(ranks, 4 if victim is None else 3).values())
     assert len({(one.digest, one.counted) for one in found}) == 1
     assert torch.allclose(found[0].flat, undisturbed(found[0].counted), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("model", r"do not hold the same model.* and this process has"),
+        ("data", r"\[60, 3, 12\].*\[20, 3, 12\]"),
+    ],
+)
+def test_who_has_something_else_is_told_and_the_others_go_on(what: str, words: str) -> None:
+    place = store()
+    with Ranks(differs, 3, place.port, what) as ranks:
+        first, odd, last = ranks.join(60)
+    assert re.search(words, odd) and first.digest == last.digest
+    assert torch.allclose(first.flat, undisturbed(STEPS), rtol=0, atol=1e-12)
 
 
 def test_a_program_goes_on_from_its_own_checkpoint_with_another_number_of_members(tmp_path: Path) -> None:

@@ -119,7 +119,10 @@ def test_an_agent_dies_and_another_joins_and_the_third_goes_on(tmp_path: Path) -
         job.together("b")
         job.start("c")
         job.together("b", "c")
-        assert len(job.lives("b")) == len(job.lives("c")) == 1
+        os.kill(job.lives("c")[-1], signal.SIGKILL)  # its agent starts another one, which joins
+        until(lambda: len(job.lives("c")) == 2, "another life of c's worker")
+        job.together("b", "c")
+        assert len(job.lives("b")) == 1
         job.agents["c"].terminate()  # torchrun hands it to the worker, which leaves in good order
         left = job.end("c", code=1)
         job.together("b")
@@ -162,6 +165,35 @@ def test_the_first_found_and_who_comes_later_joins(monkeypatch: pytest.MonkeyPat
     finally:
         first.shutdown()
         late.shutdown()
+
+
+def test_who_comes_while_the_founder_s_worker_starts_founds_no_second_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    endpoint = f"127.0.0.1:{free_port()}"
+    first = handler(endpoint, 1, 2, last_call_timeout=0)
+    late = handler(endpoint, 1, 2, last_call_timeout=0, join_timeout=1)
+    try:
+        assert placed(first, monkeypatch) == ("", [endpoint, "tweed/a-run/0", 0, 1])
+        with pytest.raises(RendezvousTimeoutError, match="no members of run 'a-run' are listed"):
+            placed(late, monkeypatch)
+    finally:
+        first.shutdown()
+    assert placed(late, monkeypatch) == ("", [endpoint, "tweed/a-run/1", 0, 1])  # that run is over
+    late.shutdown()
+
+
+def test_who_is_dead_is_not_waited_for() -> None:
+    endpoint = f"127.0.0.1:{free_port()}"
+    mine, other = Directory(endpoint, "a-run"), Directory(endpoint, "a-run")
+    mine.beat()
+    assert not mine.others_beat(0.0)
+    other.beat()
+    assert mine.others_beat(1.0) and mine.others_beat(5.9) and not mine.others_beat(6.1)
+    other.beat()
+    assert mine.others_beat(7.0)
+    other.rest()
+    assert not mine.others_beat(7.5)
 
 
 def test_fewer_than_the_least_wait_and_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,17 +5,18 @@ restarts its workers because of another one. What agents share is a directory, a
 in which they list their workers' addresses; it is asked when workers start, and may be lost at other times.
 
     an agent    moved by                                         to
-    ARRIVING    the directory lists members of the run           PLACED: its workers join those
-                it is among the first, who have closed           PLACED: its workers are founders
-                it comes after they have closed                  WAITING
-                `max_nodes` have arrived; or at least            the first of all closes
+    WAITING     the directory lists members of the run           PLACED: its workers join those
+                no agent beats that is PLACED                    ARRIVED
+    ARRIVED     it is among those that the first has counted     PLACED: its workers are founders
+                it is not                                        WAITING
+                `max_nodes` have arrived; or at least            the first to arrive counts them
                 `min_nodes`, and `last_call_timeout` has passed
-    WAITING     the directory lists members                      PLACED, as above
-    PLACED      a worker has died: torchrun asks again           ARRIVING, and its workers are listed no more
+    PLACED      a worker has died: torchrun asks again           WAITING, and its workers are listed no more
 
-The directory is held by an agent on the endpoint's host, the first that finds none. If that agent dies, the
-next one there holds a new one, in which all list their workers again; who arrives meanwhile waits at least
-`last_call_timeout`, unless all have arrived, and so does not found a second run.
+What cannot happen: a second run is founded while an agent is alive whose workers are in the first, or about
+to be. The directory is held by an agent on the endpoint's host, the first that finds none. If that agent
+dies, the next one there holds a new one, and agents that are PLACED beat and list their workers there within
+a second; who arrives before they do waits for `last_call_timeout`.
 
 What is in the directory only says whom to call: members are let in by their secret (docs/security.md).
 """
@@ -28,6 +29,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from threading import Event, RLock, Thread
 from typing import Any
@@ -49,6 +51,8 @@ JOIN, AGENT = "TWEED_JOIN", "TWEED_AGENT"
 _PORT = 29400
 _LOOK_S = 0.1
 _CALL_S = 5.0
+#: An agent that has not beaten for so long, ten times as long as from one beat to the next, is dead.
+_SILENCE_S, _BEAT_S = 5.0, 0.5
 
 
 def handler() -> Callable[[RendezvousParameters], RendezvousHandler]:
@@ -71,6 +75,8 @@ class Directory:
         self._held = store  # the server ends with the last that refers to it
         self._store = PrefixStore(self._prefix, store)
         self._slot = self._store.add("slots", 1)
+        self._beats = 0
+        self._heard: dict[int, tuple[bytes, float]] = {}  # by slot, its last beat, and when it was new
 
     def _reached(self) -> Any:
         try:
@@ -95,6 +101,25 @@ class Directory:
         """These are this agent's workers now."""
         self._store.set(f"members {self._slot}", json.dumps(addresses))
 
+    def beat(self) -> None:
+        """This agent is alive and its workers are placed."""
+        self._beats += 1
+        self._store.set(f"beat {self._slot}", str(self._beats))
+
+    def rest(self) -> None:
+        """This agent has no workers."""
+        self.tell([])
+        self._store.set(f"beat {self._slot}", "")
+
+    def others_beat(self, now: float) -> bool:
+        """Another agent's workers are placed, and it is alive, as far as this one has heard so far."""
+        for slot in range(1, self._store.add("slots", 0) + 1):
+            name = f"beat {slot}"
+            beat = self._store.get(name) if slot != self._slot and self._store.check([name]) else b""
+            if beat != self._heard.get(slot, (b"", 0.0))[0]:
+                self._heard[slot] = beat, now
+        return any(beat and now < since + _SILENCE_S for beat, since in self._heard.values())
+
     def members(self) -> list[str]:
         """Addresses of all agents' workers."""
         slots = [f"members {slot}" for slot in range(1, self._store.add("slots", 0) + 1)]
@@ -112,14 +137,24 @@ class Directory:
         return self._store.add(f"{meeting} arrived", 0)
 
     def close(self, meeting: int, agents: int) -> None:
-        """The first so many are the founders."""
+        """The first so many are the founders, this agent among them."""
+        self.beat()
         self._store.set(f"{meeting} founders", str(agents))
         self._store.add("meeting", 1)
 
-    def founders(self, meeting: int) -> int | None:
-        """How many they are; None: it is not closed."""
+    def founders(self, meeting: int) -> int:
+        """How many they are; 0: they are not counted yet."""
         name = f"{meeting} founders"
-        return int(self._store.get(name)) if self._store.check([name]) else None
+        return int(self._store.get(name)) if self._store.check([name]) else 0
+
+
+@dataclass(slots=True)
+class _Arrival:
+    """Of an agent: at which meeting of founders, which it is of those there, and when the least had come."""
+
+    meeting: int
+    number: int
+    enough_at: float | None = None
 
 
 class TweedRendezvous(RendezvousHandler):
@@ -149,6 +184,9 @@ class TweedRendezvous(RendezvousHandler):
         """Places this agent's workers, see the module; it is alone in what torch sees."""
         with self._lock:
             self._own = None
+            with suppress(dist.DistError):  # it is asked again below
+                if self._directory is not None:
+                    self._directory.rest()
         place = self._joins or self._place()
         own = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         founds = [] if isinstance(place, str) else place
@@ -162,33 +200,51 @@ class TweedRendezvous(RendezvousHandler):
 
     def _place(self) -> str | tuple[str, str, int, int]:
         """Whom workers join; or how they found. Raises RendezvousTimeoutError."""
-        until, enough_at = time.monotonic() + self._join_s, None
-        arrival: tuple[int, int] | None = None
+        until, trouble = time.monotonic() + self._join_s, ""
+        arrival: _Arrival | None = None
         while time.monotonic() < until:
             try:
                 directory = self._reached()
-                directory.tell([])  # those before are gone
                 if members := directory.members():
+                    directory.beat()
                     return ",".join(members)
-                meeting, number = arrival = arrival or directory.arrive()
-                founders = directory.founders(meeting)
-                if founders is not None and number < founders:
-                    return directory.place, f"{directory.prefix}/{meeting}", number, founders
-                if founders is None and number == 0:
-                    arrived, now = directory.arrived(meeting), time.monotonic()
-                    if arrived >= self._params.min_nodes and enough_at is None:
-                        enough_at = now
-                    called = enough_at is not None and now > enough_at + self._last_call_s
-                    if arrived >= self._params.max_nodes or called:
-                        directory.close(meeting, min(arrived, self._params.max_nodes))
-                        continue
-            except dist.DistError:
-                self._directory, arrival, enough_at = None, None, None  # another one is found, or held
+                if arrival is None and not directory.others_beat(time.monotonic()):
+                    arrival = _Arrival(*directory.arrive())
+                if arrival is not None:
+                    founders = self._founders(directory, arrival)
+                    if founders > arrival.number:
+                        directory.beat()
+                        return (
+                            directory.place,
+                            f"{directory.prefix}/{arrival.meeting}",
+                            arrival.number,
+                            founders,
+                        )
+                    arrival = None if founders else arrival
+            except dist.DistError as error:
+                self._directory, arrival = None, None  # another one is found, or held
+                trouble = f". {str(error).splitlines()[0]}"
             self._over.wait(_LOOK_S)
         raise RendezvousTimeoutError(
             f"tweed: no members of run {self._params.run_id!r} are listed at {self._params.endpoint}, and "
-            f"fewer than {self._params.min_nodes} agents have come there within {self._join_s:g} s"
+            f"fewer than {self._params.min_nodes} agents have come there within {self._join_s:g} s{trouble}"
         )
+
+    def _founders(self, directory: Directory, arrival: _Arrival) -> int:
+        """How many found; 0: they are not counted yet. The first of them counts."""
+        now, most = time.monotonic(), self._params.max_nodes
+        founders = directory.founders(arrival.meeting)
+        if founders or arrival.number > 0:
+            return founders
+        arrived = directory.arrived(arrival.meeting)
+        if arrived >= self._params.min_nodes and arrival.enough_at is None:
+            arrival.enough_at = now
+        called = arrival.enough_at is not None and now > arrival.enough_at + self._last_call_s
+        # Agents of a run that goes on may have found this directory after this one has.
+        if (arrived >= most or called) and not directory.others_beat(now):
+            directory.close(arrival.meeting, min(arrived, most))
+            return min(arrived, most)
+        return 0
 
     def _reached(self) -> Directory:
         with self._lock:
@@ -199,7 +255,7 @@ class TweedRendezvous(RendezvousHandler):
     def _keep(self) -> None:
         """Lists this agent's workers, again where the directory is another one."""
         listed: tuple[Any, list[str]] = (None, [])
-        while not self._over.wait(_LOOK_S * 5):
+        while not self._over.wait(_BEAT_S):
             with self._lock:
                 if self._own is None:
                     listed = (None, [])
@@ -210,7 +266,7 @@ class TweedRendezvous(RendezvousHandler):
                     if now != listed:
                         directory.tell(now[1])
                         listed = now
-                    directory.members()  # fails if it is gone
+                    directory.beat()
                 except dist.DistError:
                     self._directory = None
 
@@ -237,7 +293,7 @@ class TweedRendezvous(RendezvousHandler):
             self._keeper.join()
         with suppress(dist.DistError):
             if self._directory is not None:
-                self._directory.tell([])
+                self._directory.rest()
         return True
 
 
