@@ -168,10 +168,10 @@ def attach(  # noqa: PLR0913 - options of a user, by their names
             "ranks may be aggregators, and TWEED_HOST says where they listen"
         )
     if elastic is not None:
-        if group is not None or hub is not None or key_file is not None:
+        if group is not None or hub is not None or key_file is not None or samples != 1:
             raise UsageError(
-                "attach: members that come and go have no group and no hub, and Elastic(key_file=...) has "
-                "their key: give elastic alone"
+                "attach: members that come and go have no group and no hub, count their samples themselves, "
+                "and Elastic(key_file=...) has their key: give elastic alone"
             )
         from tweed.attach.elastic import ElasticTraining
 

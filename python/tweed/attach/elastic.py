@@ -250,6 +250,9 @@ class ElasticTraining(Run):
             does with a batch does not fit.
           ShapeMismatch: members hold another model, or other settings.
           PeerLost, Evicted, DeadlineExceeded: see `ElasticRun`.
+
+        Cost: per step what the strategy sends, when the share's last backward pass has ended. Memory: up to
+          five copies of the gradients.
         """
         run = self._begun(dataset, batch, seed, (check_every, checkpoints, timeout_s), loader)
         optimizers = list(self._optimizers)
