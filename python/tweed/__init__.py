@@ -82,7 +82,7 @@ _LAZY = {
 }
 
 #: Folders that can be used without importing them by name: `tweed.collective.build(...)`.
-_FOLDERS = ("collective", "metrics", "ray", "simulate", "testbed", "torch", "transport")
+_FOLDERS = ("collective", "elastic", "metrics", "ray", "simulate", "testbed", "torch", "transport")
 
 
 def __getattr__(name: str) -> object:

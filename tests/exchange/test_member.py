@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import pytest
 import torch
 from torch import Tensor
@@ -127,3 +129,16 @@ def test_other_samples_in_the_sum_than_were_dealt_are_an_error() -> None:
         contribute(member)
     with pytest.raises(TweedError, match="step 0 sums 4 samples of 6"):
         members[0].summed(total(members[:2]))
+
+
+def test_a_share_may_come_in_several_contributions() -> None:
+    one = founders()[0]
+    ahead = list(islice(one.upcoming(), 2))
+    share = one.samples()
+    assert share == ahead[0] and len(share) == 2
+    one.contribute(torch.ones(3), 1)
+    assert one.samples() == share[1:] == next(one.upcoming())
+    one.contribute(torch.ones(3), 1)
+    assert one.samples() is None and one.addend().tolist() == [2, 2, 2, 2]
+    one.summed(torch.tensor([6.0, 6, 6, 6]))
+    assert next(one.upcoming()) == ahead[1]

@@ -4,6 +4,7 @@ gradient  hooks on parameters: gradients go into buckets, averages come out
 run       hooks on the optimizer, and the run's public face
 group     the place of a rank of a process group
 member    that of a member of a hub, which has none
+elastic   members that come and go: which samples are whose, and what an iteration means
 settings  what is said of a run beside its strategy
 optimizers  when all of them have stepped, and that no other one does
 advice    what goes wrong in silence, and what is said of it
@@ -15,7 +16,7 @@ What then happens to a bucket is `tweed.exchange`'s.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from tweed.errors import StrategyError, UsageError
 from tweed.named import named_strategy
@@ -28,9 +29,39 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
+    from tweed.attach.elastic import ElasticTraining
     from tweed.attach.run import Run
+    from tweed.elastic import Control, Elastic
 
 __all__ = ["attach"]
+
+
+@overload
+def attach(
+    model: nn.Module,
+    optimizer: Optimizer | Sequence[Optimizer],
+    strategy: Strategy | str = "every_step",
+    *,
+    elastic: Elastic | Control,
+    bucket_bytes: int = 25 * 2**20,
+) -> ElasticTraining: ...
+
+
+@overload
+def attach(
+    model: nn.Module,
+    optimizer: Optimizer | Sequence[Optimizer],
+    strategy: Strategy | str = "every_step",
+    *,
+    group: dist.ProcessGroup | None = None,
+    hub: str | None = None,
+    elastic: None = None,
+    key_file: str | None = None,
+    aggregator: bool | str = False,
+    samples: float = 1.0,
+    bucket_bytes: int = 25 * 2**20,
+    sync_buffers: bool = True,
+) -> Run: ...
 
 
 def attach(  # noqa: PLR0913 - options of a user, by their names
@@ -40,6 +71,7 @@ def attach(  # noqa: PLR0913 - options of a user, by their names
     *,
     group: dist.ProcessGroup | None = None,
     hub: str | None = None,
+    elastic: Elastic | Control | None = None,
     key_file: str | None = None,
     aggregator: bool | str = False,
     samples: float = 1.0,
@@ -90,6 +122,10 @@ def attach(  # noqa: PLR0913 - options of a user, by their names
         memory that peers on the same host read and write in place.
       hub: "KEY@host:port" of a hub that `tweed.serve` runs: this process needs no group, comes when it likes,
         and may come back. The strategy must have a hub, and be the hub's own. See docs/hub.md.
+      elastic: how many members there may be, who are lost, return and arrive while the others train:
+        `tweed.elastic.Elastic(2, 8)`. This process finds them by TWEED_JOIN or torchrun's variables; or give
+        the `Control` of `tweed.elastic.start` or `join`. The run that is returned deals the samples, see
+        `ElasticTraining.batches` and docs/elastic.md.
       key_file: keeps this member's key, by which the hub knows it when it comes back; it is made if it is not
         there. None: TWEED_KEY_FILE, or a new key.
       aggregator: whether this member of `hub` may add up what others send, and hand the newest model on,
@@ -131,6 +167,15 @@ def attach(  # noqa: PLR0913 - options of a user, by their names
             f"attach: aggregator={aggregator!r} is for members of a hub without a group; in a group all "
             "ranks may be aggregators, and TWEED_HOST says where they listen"
         )
+    if elastic is not None:
+        if group is not None or hub is not None or key_file is not None or samples != 1:
+            raise UsageError(
+                "attach: members that come and go have no group and no hub, count their samples themselves, "
+                "and Elastic(key_file=...) has their key: give elastic alone"
+            )
+        from tweed.attach.elastic import ElasticTraining
+
+        return ElasticTraining(model, optimizer, chosen, elastic, Settings(bucket_bytes, sync_buffers))
     found = in_group(chosen, model, group) if hub is None else at_hub(chosen, hub, key_file, aggregator)
     return Run(model, optimizer, chosen, found, Settings(bucket_bytes, sync_buffers, samples))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -15,7 +15,8 @@ from torch.nn import Parameter
 from tweed.errors import UsageError
 from tweed.exchange.bucket import GradientBucket, assign, item
 from tweed.exchange.by_shards.gradients import ShardGradients
-from tweed.exchange.table import Parts, gradient_reducer
+from tweed.exchange.gradients import GradientReducer, Groups
+from tweed.exchange.place import Place
 
 _TWICE = (
     "{!r} got a second gradient within one backward pass. Either a reentrant checkpoint runs it twice: use "
@@ -42,19 +43,27 @@ class GradientExchange:
 
     Args:
       params: by name; those that get gradients.
-      parts: strategy, group, cadence and size of a full bucket.
+      place: of this process among those that train.
+      bucket_bytes: size of a full bucket.
+      made: what reduces gradients, of the names and parameters of each bucket.
     """
 
-    def __init__(self, params: Mapping[str, Parameter], parts: Parts) -> None:
+    def __init__(
+        self,
+        params: Mapping[str, Parameter],
+        place: Place,
+        bucket_bytes: int,
+        made: Callable[[Groups], GradientReducer],
+    ) -> None:
         self.paused = False
         self._fresh = False  # has there been an exchange since the last step?
         self._passes = 0  # backward passes since the last step that were exchanged
-        self._comm = parts.comm
+        self._of_all = place
         late_first = list(params.items())[::-1]  # as a backward pass reaches them, more or less
-        first_bytes = min(parts.bucket_bytes, FIRST_BUCKET_BYTES)
-        members = assign([item(param) for _, param in late_first], parts.bucket_bytes, first_bytes)
+        first_bytes = min(bucket_bytes, FIRST_BUCKET_BYTES)
+        members = assign([item(param) for _, param in late_first], bucket_bytes, first_bytes)
         groups = [dict(late_first[index] for index in of_bucket) for of_bucket in members]
-        self.reducer = gradient_reducer(parts, groups)
+        self.reducer = made(groups)
         self._buckets = self.reducer.buckets
         self._params = [list(group.values()) for group in groups]
         self._place = {
@@ -102,7 +111,7 @@ class GradientExchange:
         if self._open and (not nested or self._started == len(self._buckets)):
             self._exchange()
             self._passes += 1
-            if self._passes == 2 and self._comm.rank == 0:
+            if self._passes == 2 and self._of_all.owners.rank == 0:
                 _say_once(_ACCUMULATED)
 
     def _put_in(self, param: Parameter, gradients: GradientBucket, index: int) -> None:
@@ -139,7 +148,7 @@ class GradientExchange:
             for gradients in self._buckets:
                 gradients.given.clear()
                 gradients.work = None
-        self._comm.end_exchange()
+        self._of_all.end_exchange()
         self._fresh = True
 
     def _start_rest(self) -> None:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -33,7 +34,7 @@ from tweed.exchange.hub.live.worker import HubWorker
 from tweed.exchange.losses import Delivered
 from tweed.exchange.place import Alone
 from tweed.exchange.proximal import Proximal
-from tweed.exchange.table import Parts, hub_exchange, model_exchange
+from tweed.exchange.table import Parts, gradient_reducer, hub_exchange, model_exchange
 from tweed.exchange.terms import terms
 from tweed.strategy import Strategy
 
@@ -102,7 +103,8 @@ class Run:
         assert isinstance(self._place, Communicator)  # without a hub there is a group
         parts = Parts(self.strategy, self._place, self._cadence, settings.bucket_bytes)
         if self.strategy.exchange == "gradient":
-            return GradientExchange(self._params, parts)
+            reducer = partial(gradient_reducer, parts)
+            return GradientExchange(self._params, self._place, settings.bucket_bytes, reducer)
         return model_exchange(parts, self._params, self._buffers)
 
     def _buffers(self) -> list[Tensor]:

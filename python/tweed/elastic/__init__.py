@@ -1,5 +1,5 @@
 """Members that are lost and join while training goes on: the others form the next group in the same
-processes.
+processes. `tweed.attach(model, optimizer, elastic=Elastic(2, 8))` is the way in; below it:
 
     control = start(store, rank, size, Elastic(2, 8))  # torch's store is for this first meeting alone
     control = join("host:port", Elastic(2, 8))  # or, while others train: `Control.address` of any
@@ -10,7 +10,7 @@ processes.
         ...  # put it into the optimizer
     run.finish()
 
-meeting    how a process gets among the members: `start`, `join`
+meeting    how a process gets among the members: `start`, `join`, `meet`
 control    links between all members, over which they agree who is in; a thread drives them
 linked     a process's part in that agreement, and its links
 witness    a process that decides who is a member, and has no part in training
@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from tweed.elastic.checkpoint import Checkpoints
 from tweed.elastic.control import Control, Elastic
-from tweed.elastic.meeting import join, start
+from tweed.elastic.meeting import join, meet, start
 from tweed.elastic.run import ElasticRun
 
-__all__ = ["Checkpoints", "Control", "Elastic", "ElasticRun", "join", "start"]
+__all__ = ["Checkpoints", "Control", "Elastic", "ElasticRun", "join", "meet", "start"]

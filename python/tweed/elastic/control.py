@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Condition, Thread
 from typing import Any
 
@@ -34,8 +35,9 @@ class Elastic:
     Args:
       min_members: fewer wait for others.
       max_members: more are not let in.
-      host: the address that this process is reached at; only loopback without a secret.
-        All members have the same TWEED_SECRET, or TWEED_SECRET_FILE: see docs/security.md.
+      host: the address that this process is reached at, as TWEED_HOST has it by default, or else 127.0.0.1;
+        only loopback without a secret. All members have the same TWEED_SECRET, or TWEED_SECRET_FILE: see
+        docs/security.md.
       port: that joiners call; 0: any, and `Control.address` says which.
       key_file: keeps this process's permanent id; None: TWEED_KEY_FILE, or another one each time.
       witnesses: "KEY@host:port" of processes that decide who is a member, as `tweed witness` prints it.
@@ -51,7 +53,7 @@ class Elastic:
 
     min_members: int
     max_members: int
-    host: str = "127.0.0.1"
+    host: str = field(default_factory=lambda: os.environ.get("TWEED_HOST", "127.0.0.1"))
     port: int = 0
     key_file: str | None = None
     witnesses: tuple[str, ...] = ()

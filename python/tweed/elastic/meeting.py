@@ -9,6 +9,9 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+from torch.distributed.rendezvous import rendezvous
+
 from tweed import _core
 from tweed.elastic.control import MOST_BYTES, Control, Elastic
 from tweed.elastic.linked import later_life, settings
@@ -22,6 +25,7 @@ log = logging.getLogger("tweed")
 #: Where rank 0 says who votes.
 _VOTERS = "tweed witnesses"
 _WITNESS_S = 10.0
+_OF_FOUNDERS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def start(store: Any, rank: int, size: int, elastic: Elastic, timeout_s: float = 60.0) -> Control:
@@ -54,6 +58,54 @@ def start(store: Any, rank: int, size: int, elastic: Elastic, timeout_s: float =
     founders = [(key, 0) for key, _ in found]
     node = _core.MemberNode.founder((links.key, 0), founders, voters, _settings(elastic, rank))
     return Control(links, node, (linked, dict(found)), early, address, elastic)
+
+
+def meet(elastic: Elastic, timeout_s: float = 60.0) -> Control:
+    """Gets this process among the members as its environment has it: TWEED_JOIN names members to join; else
+    torch's RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, which torchrun sets, are those of a founder. Under
+    `torchrun --rdzv-backend tweed` the agent has said which of both this is (`tweed.torch.torchrun`).
+
+    Raises: UsageError if there is neither; else see `join` and `start`.
+    """
+    agent, *founds = json.loads(os.environ.get("TWEED_AGENT", '[""]'))
+    if os.environ.get("TWEED_JOIN"):
+        control = join(None, elastic, timeout_s)
+    else:
+        control = start(*(_founders(*founds) if founds else _of_torch()), elastic, timeout_s)
+    if agent:
+        store = _store(agent)
+        store.set(f"member {store.add('members', 1)}", control.address)
+    return control
+
+
+def _store(place: str) -> TCPStore:
+    host, _, port = place.rpartition(":")
+    return TCPStore(host, int(port), is_master=False)
+
+
+def _founders(place: str, prefix: str, agent: int, agents: int) -> tuple[Any, int, int]:
+    """Where founders meet, which of them this process is, and how many there are: of all agents' workers.
+
+    Args:
+      place, prefix: of the store.
+      agent: which of so many `agents` has started this process.
+    """
+    store, workers = PrefixStore(prefix, _store(place)), int(os.environ["LOCAL_WORLD_SIZE"])
+    store.set(f"workers {agent}", str(workers))
+    sizes = [int(store.get(f"workers {other}")) for other in range(agents)]
+    return store, sum(sizes[:agent]) + int(os.environ["LOCAL_RANK"]), sum(sizes)
+
+
+def _of_torch() -> tuple[Any, int, int]:
+    """The same, as torch's own variables have it."""
+    if missing := [name for name in _OF_FOUNDERS if name not in os.environ]:
+        raise UsageError(
+            f"who are the other members? Start this process by torchrun, which sets {missing[0]}; or set "
+            "TWEED_JOIN=host:port of one that trains already; or give attach(elastic=control), of "
+            "tweed.elastic.start or join"
+        )
+    found: tuple[Any, int, int] = next(rendezvous("env://"))
+    return found
 
 
 #: Of who joins: how many members there may be, the others say.

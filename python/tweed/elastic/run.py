@@ -5,6 +5,8 @@ the next epoch, form its group in the same processes, and tell each other what t
 (`tweed.exchange.member`): who lacks the last step takes its result, or the step is summed anew when the
 samples of the lost are in it. A joiner has a copy of the members' state, and takes the results of their
 steps from them until it is let in (`tweed.elastic.transfer`); its loop is the one that they have.
+
+`tweed.attach(elastic=...)` drives it from hooks on a model; `step` is for a loop that has its gradients flat.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from itertools import zip_longest
 from types import FrameType
 from typing import Any
 
@@ -28,7 +31,17 @@ from tweed.elastic.control import Control, Epoch
 from tweed.elastic.group import Groups
 from tweed.elastic.messages import Meeting
 from tweed.elastic.state import State, Stateful, of_objects
-from tweed.errors import Aborted, DataError, DeadlineExceeded, Evicted, Left, PeerLost, TweedError, UsageError
+from tweed.errors import (
+    Aborted,
+    DataError,
+    DeadlineExceeded,
+    Evicted,
+    Left,
+    PeerLost,
+    ShapeMismatch,
+    TweedError,
+    UsageError,
+)
 from tweed.exchange.commit import Take
 from tweed.exchange.member import Member, Standing
 
@@ -36,6 +49,10 @@ log = logging.getLogger("tweed")
 
 #: What a lost member makes of calls: of tweed's, and of torch's store at rank 0.
 _LOSSES = (PeerLost, DeadlineExceeded, Aborted, dist.DistError)
+
+#: Sums contributions, `[numel + 1]`, over the members of the group, to the same bits at all; the last element
+#: counts samples, and must be exact. Called with this member's, which may be changed, the step and the epoch.
+Sum = Callable[[Tensor, int, int], Tensor]
 
 
 class ElasticRun:
@@ -48,6 +65,8 @@ class ElasticRun:
       timeout_s: the longest that a collective, or the wait for a next group, may take.
       checkpoints: where it goes on from, if one is there, and writes what is kept, each member its part.
       check_every: so many steps apart members compare what they keep, byte by byte by a digest; 0: never.
+      terms: what else all must have alike, a line each.
+      total: sums contributions over the members of the group; None: an all-reduce of them as they are.
 
     Attributes:
       epochs: numbers of those whose group this process was in.
@@ -55,10 +74,11 @@ class ElasticRun:
 
     Raises:
       UsageError: the members have other samples or another batch, or nothing that a joiner could get.
+      ShapeMismatch: the members have other terms.
       PeerLost: a joiner cannot join, and why.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options of a user, by their names
         self,
         control: Control,
         sampler: Sampler,
@@ -66,15 +86,21 @@ class ElasticRun:
         timeout_s: float = 60.0,
         check_every: int = 0,
         checkpoints: Checkpoints | None = None,
+        terms: Sequence[str] = (),
+        total: Sum | None = None,
     ) -> None:
         self._control, self._keep, self._timeout_s = control, dict(keep or {}), timeout_s
-        self._check_every, self._checkpoints = check_every, checkpoints
+        self._check_every, self._checkpoints, self._terms = check_every, checkpoints, list(terms)
+        self._total = total or _all_reduced
         self._groups = Groups(control, timeout_s)
         self.epochs: list[int] = []
         self.members: tuple[str, ...] = ()
         self._begun = -1  # the step before which this process, as rank 0, has done what comes first
         self._writers: list[int] = []  # ranks that write parts of a checkpoint
         self._wrote = (0, 0)  # the step and the epoch of which this process has written its part
+        self._offered = -1  # the step at whose begin this process has copied what joiners were to get
+        self._checked = (-1, 0)  # the step and the epoch at which members have compared what they keep
+        self._is_new = not control.joins  # a founder that has yet to get the state that all begin with
         if control.joins:
             self._member = self._copied(sampler)
         else:
@@ -112,11 +138,25 @@ class ElasticRun:
         Cost: an all-reduce of `numel + 1`. Keeps two copies of the gradient. With a joiner under way, a
         copy of this member's part of the state, and each step sends its part of the result.
         """
-        self._control.give_state(self._given, self._state)
+        while (samples := self.due(first)) is not None:
+            self.contribute(gradient(samples))
+        return self.result()
+
+    def due(self, first: Callable[[], None] | None = None) -> list[int] | None:
+        """Goes on to where this process has samples to compute; None: the next step counts, see `result`.
+
+        Returns: of its share, what is not computed yet, for `contribute`. The list is empty if there are more
+          members than samples: it contributes zero then, once.
+
+        Raises: see `step`.
+        """
         while self._member.counted == self._given:
             if self._control.is_out(self._given, self._groups.epoch):
                 self._groups.leave()
                 raise Left(f"this process has left with {self._given} steps")
+            if self._offered != self._given:
+                self._control.give_state(self._given, self._state)
+                self._offered = self._given
             if self._member.behind:
                 self._follow()
                 continue
@@ -127,13 +167,26 @@ class ElasticRun:
                 if self._checkpoints is not None and self._given % self._checkpoints.every == 0:
                     self._write(self._checkpoints)
                 self._begin(first)
-                self._contribute(gradient)
-                total = self._member.addend()
-                dist.all_reduce(total)
-                self._member.summed(total)
+                if (samples := self._member.samples()) is not None:
+                    return samples
+                addend = self._member.addend()
+                self._member.summed(self._total(addend, self._given, self._groups.epoch))
                 self._counted()
             except _LOSSES:
                 self._regroup()
+        return None
+
+    def contribute(self, total: Tensor, samples: int | None = None) -> None:
+        """The sum of the gradients of the first `samples` of those that are due, `[numel]`; None: of all."""
+        self._member.contribute(total, samples)
+
+    def result(self) -> Tensor:
+        """The mean of the step that has come to count, `[numel]`: the caller's model has it from now on.
+
+        Raises: UsageError before `due` has given None.
+        """
+        if self._member.counted == self._given:
+            raise UsageError("no step counts yet: call due() and contribute() until due() gives None")
         self._given += 1
         assert self._member.commit.result is not None  # of the step that just counted
         return self._member.commit.result.clone()  # what is kept may yet be given to others
@@ -146,8 +199,7 @@ class ElasticRun:
         """
         self._control.leave()
 
-    @contextmanager
-    def leaving_on(self, *signals: signal.Signals) -> Iterator[None]:
+    def leaving_on(self, *signals: signal.Signals) -> AbstractContextManager[None]:
         """A body that the first of these signals lets leave in good order: it ends when this process is out.
 
         A second one does what it did before. Only in the main thread.
@@ -158,21 +210,7 @@ class ElasticRun:
                   ...  # run.step and the optimizer's
         """
 
-        def asked(number: int, frame: FrameType | None) -> None:
-            log.warning("%s: leaving in good order; once more ends this process", signal.Signals(number).name)
-            restore()
-            self.leave()
-
-        def restore() -> None:
-            for number, handler in before.items():
-                signal.signal(number, handler or signal.SIG_DFL)
-
-        before = {number: signal.signal(number, asked) for number in signals}
-        try:
-            with suppress(Left):
-                yield
-        finally:
-            restore()
+        return leaving(self.leave, *signals)
 
     def finish(self, first: Callable[[], None] | None = None) -> None:
         """All members have the last step, a checkpoint of it is written, and rank 0 has done what is `first`,
@@ -192,14 +230,31 @@ class ElasticRun:
             self._checkpoints.wait()  # who has left may have a part to write
         self._groups.leave()
 
-    def _state(self) -> State:
+    @property
+    def samples(self) -> list[int]:
+        """What must be the same at all members: how many samples there are, the seed of their order, and the
+        batch."""
+        return _samples(self._member.sampler)
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """Where the steps are in which samples, as plain values."""
         sampler = self._member.sampler
         where = {"step": sampler.step, "cursor": sampler.cursor, "again": list(sampler.again)}
-        samples = [sampler.order.numel, sampler.order.seed, sampler.batch]
-        kept = of_objects(self._keep)
-        return State.of(
-            {"kept": kept, "where": where, "samples": samples, "result": self._member.commit.result}
-        )
+        return {"where": where, "samples": _samples(sampler)}
+
+    def upcoming(self) -> Iterator[list[int]]:
+        """This process's samples in the next step, what it has yet to compute, and in those behind it, if no
+        member comes or goes; without end."""
+        return self._member.upcoming()
+
+    def close(self) -> None:
+        """Ends the group, also after a failure."""
+        self._groups.leave()
+
+    def _state(self) -> State:
+        tree = {"kept": of_objects(self._keep), "result": self._member.commit.result, "terms": self._terms}
+        return State.of(tree | self.position)
 
     def _begin(self, first: Callable[[], None] | None) -> None:
         """Rank 0 does what is to be done once before the next step."""
@@ -215,12 +270,6 @@ class ElasticRun:
             checkpoints.write(self._given, number, len(self._writers), self._state())
             self._wrote = now
 
-    def _contribute(self, gradient: Callable[[Sequence[int]], Tensor]) -> None:
-        """Computes what is not computed of this process's share."""
-        samples = self._member.samples()
-        if samples is not None:
-            self._member.contribute(gradient(samples))
-
     def _counted(self) -> None:
         """A step counts here."""
         step, result = self._member.counted, self._member.commit.result
@@ -230,8 +279,10 @@ class ElasticRun:
 
     def _check(self) -> None:
         """Members have the same bytes."""
-        if self._check_every == 0 or self._given % self._check_every != 0:
+        now = (self._given, self._groups.epoch)
+        if self._check_every == 0 or self._given % self._check_every != 0 or self._checked == now:
             return
+        self._checked = now
         digests: list[str] = [""] * dist.get_world_size()
         dist.all_gather_object(digests, State.of(of_objects(self._keep)).digest())
         most, _ = Counter(digests).most_common(1)[0]
@@ -268,13 +319,20 @@ class ElasticRun:
         self.epochs.append(self._groups.epoch)
         place = "" if self._checkpoints is None else self._checkpoints.place
         given: list[Any] = [None] * len(members)
-        dist.all_gather_object(given, (self._member.standing(cut_off=self._control.cut_off), place))
-        told: dict[int, Standing] = {rank: standing for rank, (standing, _) in enumerate(given)}
-        self._writers = writers([place for _, place in given])
+        standing = self._member.standing(cut_off=self._control.cut_off)
+        dist.all_gather_object(given, (standing, place, self._is_new))
+        told: dict[int, Standing] = {rank: standing for rank, (standing, *_) in enumerate(given)}
+        self._writers = writers([place for _, place, _ in given])
         plan = self._member.enter(members, told)
         if isinstance(plan, Take):
             self._take(plan)
-        self._give_whole(*self._member.cut_off(told))
+        giver, takers = self._member.cut_off(told)
+        if takers:
+            log.warning(
+                "ranks %s get the whole state from rank %d: who gave them results was lost", takers, giver
+            )
+        self._give_whole(giver, takers)
+        self._found([is_new for *_, is_new in given], told)
         self._control.entered(members, behind=self._member.behind)
 
     def _take(self, plan: Take) -> None:
@@ -288,26 +346,31 @@ class ElasticRun:
             self._member.take(result)
             self._counted()
 
-    def _give_whole(self, giver: int, takers: tuple[int, ...]) -> None:
-        """Joiners whose results were lost on the way get the whole state, while all wait."""
-        rank = dist.get_rank()
-        if takers:
-            log.warning(
-                "ranks %s get the whole state from rank %d: who gave them results was lost", takers, giver
-            )
-        for taker in takers:
-            if rank == giver:
-                state = self._state()
-                tensors = state.part(0, state.bytes)
-                dist.send_object_list([state.structure(), len(tensors)], taker)
-                dist.send(torch.frombuffer(tensors, dtype=torch.uint8), taker)
-            elif rank == taker:
-                told: list[Any] = [None, None]
-                dist.recv_object_list(told, giver)
-                tensors = bytearray(told[1])
-                dist.recv(torch.frombuffer(tensors, dtype=torch.uint8), giver)
-                self._member.copied(*self._load(State.assembled(told[0], tensors), self._member.sampler))
-                self._given = self._member.counted
+    def _found(self, new: Sequence[bool], told: Mapping[int, Standing]) -> None:
+        """Founders begin with the state of one of them: rank 0's, or that with which others have begun."""
+        able = [rank for rank, standing in told.items() if not standing.behind]
+        giver = min(able, key=lambda rank: (new[rank], rank))
+        self._give_whole(giver, [rank for rank, is_new in enumerate(new) if is_new and rank != giver])
+        self._is_new = False
+
+    def _give_whole(self, giver: int, takers: Sequence[int]) -> None:
+        """Some get the whole state of another member, while all wait."""
+        if not takers:
+            return
+        rank, told = dist.get_rank(), [None, None]
+        state = self._state() if rank == giver else None
+        if state is not None:
+            told = [state.structure(), state.bytes]  # type: ignore[list-item]
+        dist.broadcast_object_list(told, giver)
+        structure: Any = told[0]
+        size: Any = told[1]
+        tensors = bytearray(size) if state is None else state.part(0, state.bytes)
+        if tensors:
+            dist.broadcast(torch.frombuffer(tensors, dtype=torch.uint8), giver)
+        if rank in takers:
+            where, result = self._load(State.assembled(structure, tensors), self._member.sampler)
+            self._member.copied(where, result)
+            self._given = self._member.counted
 
     def _founder(self, sampler: Sampler) -> Member:
         """It goes on from the last checkpoint."""
@@ -331,12 +394,14 @@ class ElasticRun:
         while state is None:
             state = self._control.take_state(own_bytes, max(0.0, until - time.monotonic()))
         follows, result = self._load(state, sampler)
+        if result is None:
+            raise DataError("the state is of no step that counts")
         self._control.step(follows.step)
         return Member(self._control.key, follows, result)
 
-    def _load(self, state: State, sampler: Sampler) -> tuple[Sampler, Tensor]:
+    def _load(self, state: State, sampler: Sampler) -> tuple[Sampler, Tensor | None]:
         """This process keeps that state. Returns where its steps are, and the result of the last."""
-        tree, own = state.tree, [sampler.order.numel, sampler.order.seed, sampler.batch]
+        tree, own = state.tree, _samples(sampler)
         if tree["samples"] != own:
             raise UsageError(
                 f"the state is of {tree['samples']} (samples, seed, batch), and this process was given "
@@ -346,8 +411,12 @@ class ElasticRun:
             raise UsageError(
                 f"the state has {sorted(tree['kept'])}, and this process keeps {sorted(self._keep)}"
             )
-        if tree["result"] is None:
-            raise DataError("the state is of no step that counts")
+        for theirs, mine in zip_longest(tree.get("terms", ()), self._terms, fillvalue="nothing"):
+            if theirs != mine:
+                raise ShapeMismatch(
+                    f"members do not hold the same model and settings: the others have {theirs}, and this "
+                    f"process has {mine}"
+                )
         for name, kept in self._keep.items():
             kept.load_state_dict(tree["kept"][name])
         where = tree["where"]
@@ -377,3 +446,34 @@ class ElasticRun:
                 self._control.entered(self.members, behind=False)
         else:
             self._regroup()
+
+
+def _all_reduced(addend: Tensor, step: int, epoch: int) -> Tensor:
+    dist.all_reduce(addend)
+    return addend
+
+
+@contextmanager
+def leaving(leave: Callable[[], None], *signals: signal.Signals) -> Iterator[None]:
+    """See `ElasticRun.leaving_on`: the first of these signals calls `leave`."""
+
+    def asked(number: int, frame: FrameType | None) -> None:
+        log.warning("%s: leaving in good order; once more ends this process", signal.Signals(number).name)
+        restore()
+        leave()
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+
+    before = {number: signal.signal(number, asked) for number in signals}
+    try:
+        with suppress(Left):
+            yield
+    finally:
+        restore()
+
+
+def _samples(sampler: Sampler) -> list[int]:
+    """What must be the same at all members."""
+    return [sampler.order.numel, sampler.order.seed, sampler.batch]

@@ -24,6 +24,9 @@ class CompressedBuffers:
       buffers: per buffer the tensors that lie in it side by side; their dtype does not matter.
       comm: the group.
       first_slot: number of the first buffer.
+
+    Attributes:
+      turns: exchanges so far, equal on all ranks; to be set where ranks have not taken part in the same ones.
     """
 
     def __init__(
@@ -35,7 +38,7 @@ class CompressedBuffers:
     ) -> None:
         self._first_slot = first_slot
         self._memory = memory
-        self._turns = 0  # exchanges so far, equal on all ranks
+        self.turns = 0
         self._comm = comm
         self.specs = [Spec(tuple(tuple(tensor.shape) for tensor in tensors)) for tensors in buffers]
         devices = [tensors[0].device for tensors in buffers]
@@ -49,7 +52,7 @@ class CompressedBuffers:
         rank, size = owners.contributor, owners.contributors
         buffers = zip(self.specs, self.buffers, values, strict=True)
         for slot, (spec, buffer, value) in enumerate(buffers, start=self._first_slot):
-            yield Turn(spec, self._turns, slot, rank, size), buffer, value
+            yield Turn(spec, self.turns, slot, rank, size), buffer, value
 
     def pending_norm(self, values: Sequence[Tensor]) -> float:
         """Length of what this rank would send in `exchange`, as its memory has it."""
@@ -67,7 +70,7 @@ class CompressedBuffers:
         exchanges = [
             exchange_buffer(buffer, value, turn, silent) for turn, buffer, value in self._each(values)
         ]
-        self._turns += 1
+        self.turns += 1
         return run_exchanges(exchanges, self._comm)
 
     def forget(self) -> None:
@@ -79,12 +82,12 @@ class CompressedBuffers:
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint: plain values and tensors."""
-        return {"turns": self._turns, "buffers": [stored(buffer) for buffer in self.buffers]}
+        return {"turns": self.turns, "buffers": [stored(buffer) for buffer in self.buffers]}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Goes on from the `state` of another run. Raises UsageError if its buffers were others."""
         check_same(len(state["buffers"]) == len(self.buffers))
-        self._turns = state["turns"]
+        self.turns = state["turns"]
         self.forget()
         self.buffers = [
             restored(buffer, kept) for buffer, kept in zip(self.buffers, state["buffers"], strict=True)

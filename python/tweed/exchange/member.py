@@ -27,8 +27,9 @@ contributes to a step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import torch
 from torch import Tensor
@@ -111,10 +112,25 @@ class Member:
             return self.sampler.order.samples(places)
         return None
 
-    def contribute(self, total: Tensor) -> None:
-        """The sum of the gradients of `samples()`, `[numel]`. Types below 32 bits are kept and summed in
-        float32: a sum over samples, and their number, have no room in them."""
-        places = self._missing()
+    def upcoming(self) -> Iterator[list[int]]:
+        """Its samples in the next step, those that it has not computed yet, and in the steps behind that one,
+        if no member comes or goes. None in each while others feed it."""
+        if self.behind:
+            yield from repeat(list[int]())
+        sampler, deal = self.sampler, self.deal
+        yield sampler.order.samples(self._missing())
+        while True:
+            sampler = sampler.counted(deal)
+            deal = sampler.deal(self._members)
+            yield sampler.order.samples(deal.share(self.key))
+
+    def contribute(self, total: Tensor, samples: int | None = None) -> None:
+        """The sum of the gradients of the first `samples` of `samples()`, `[numel]`; None: of all.
+
+        Types below 32 bits are kept and summed in float32: a sum over samples, and their number, have no room
+        in them.
+        """
+        places = self._missing()[:samples]
         wide = total if total.element_size() >= 4 else total.float()
         self.commit.contribute(self.counted, wide, len(places))
         self._computed += places
@@ -143,7 +159,7 @@ class Member:
         # Whoever its members were, it has these places; the history is that of the step that others are at.
         self._count(self.sampler.deal([self.key]), result)
 
-    def copied(self, sampler: Sampler, result: Tensor) -> None:
+    def copied(self, sampler: Sampler, result: Tensor | None) -> None:
         """It has the others' whole state, as they are: where their steps are, and the result of the last."""
         self.sampler, self.commit = sampler, Commit(counted=sampler.step, result=result)
 

@@ -233,7 +233,7 @@ _READERS: dict[str, tuple[Callable[[str], object], str]] = {
 
 _PREFIX = "TWEED_"
 #: Variables that are no fields of `Options`.
-_OTHERS = {"TWEED_CACHE", "TWEED_JOIN", "TWEED_LOG", "TWEED_TESTBED"}
+_OTHERS = {"TWEED_AGENT", "TWEED_CACHE", "TWEED_JOIN", "TWEED_LOG", "TWEED_TESTBED"}
 
 
 def known_variables() -> list[str]:

@@ -211,7 +211,7 @@ def _work(
 
     metrics.call(path.name)
     folder = RunFolder(path)
-    elastic = Elastic(*limits, host=_host(), about=about(settings, folder), witnesses=(witness,))
+    elastic = Elastic(*limits, about=about(settings, folder), witnesses=(witness,))
     if os.environ.get("TWEED_JOIN"):
         control = join(None, elastic)
     else:
@@ -269,7 +269,7 @@ def joined(address: str, runs: Path, argv: list[str]) -> tuple[Settings, RunFold
     from tweed.train.elastic_worker import told
     from tweed.train.tasks import row
 
-    control = join(address or None, Elastic(1, 1, host=_host()))
+    control = join(address or None, Elastic(1, 1))
     name, settings = told(control.elastic.about)
     get(row(settings.task).data, lambda line: None)
     folder = RunFolder(runs / name)

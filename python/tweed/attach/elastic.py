@@ -1,0 +1,365 @@
+"""`tweed.attach(elastic=...)`: a plain loop of members that are lost, return and arrive.
+
+    the loop ── draws ──> `Feed` and a DataLoader ──> its batch      which samples: `member_steps`
+    backward ── hooks ──> `MemberGradients` ──> `MemberSteps` ──> `tweed.elastic.ElasticRun`
+
+What members agree on, and how a step counts for all or for none, is at the head of `tweed.elastic`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader, IterableDataset
+
+from tweed.attach.gradient import GradientExchange
+from tweed.attach.member_gradients import MemberGradients
+from tweed.attach.member_steps import Feed, MemberSteps
+from tweed.attach.member_sums import PackedSums, WholeSums
+from tweed.attach.run import Run
+from tweed.attach.settings import Settings
+from tweed.cadence import EveryStep
+from tweed.compress import Direct, Rounds
+from tweed.data.sampler import GlobalOrder, Sampler
+from tweed.elastic import Checkpoints, Control, Elastic, ElasticRun, meet
+from tweed.elastic.run import Sum, leaving
+from tweed.elastic.state import Stateful
+from tweed.errors import StrategyError, UsageError
+from tweed.exchange.communicator import Stats
+from tweed.exchange.owners import Owners
+from tweed.exchange.place import Alone, Place
+from tweed.strategy import Strategy
+
+if TYPE_CHECKING:
+    import signal
+
+#: Options of a DataLoader that say which samples come when.
+_OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "in_order")
+
+#: Per part of a strategy: whether it does not go with members that come and go, and why.
+_REFUSED: tuple[tuple[str, Callable[[Strategy], bool], str], ...] = (
+    (
+        "collective",
+        lambda s: s.hub is not None,
+        "members of a hub come and go by themselves: leave elastic out, and give attach(hub=...), see "
+        "docs/hub.md",
+    ),
+    (
+        "collective",
+        lambda s: s.collective is not None,
+        "its rank has a part that no other member can take over. Leave it out",
+    ),
+    (
+        "exchange",
+        lambda s: s.exchange != "gradient",
+        "members' models differ between exchanges, so that steps are lost with who made them, and who joins "
+        'finds no one model to begin with. Exchange "gradient"',
+    ),
+    (
+        "cadence",
+        lambda s: not isinstance(s.cadence, EveryStep),
+        "a step has the samples of all members in it, and counts for all or for none. Take EveryStep()",
+    ),
+    (
+        "aggregate",
+        lambda s: s.aggregate.in_network != "mean",
+        "it weighs contributions against each other, and those of members are sums over shares of unequal "
+        "sizes, of which only the mean over samples is right. Take Mean()",
+    ),
+    (
+        "compress",
+        lambda s: s.memory is not None and not isinstance(s.memory, Direct),
+        "what a member has not sent yet is kept there alone, and parts of samples would be lost with it. "
+        "Take a codec that needs no memory, such as Quantise(8), or none",
+    ),
+    (
+        "compress",
+        lambda s: s.memory is not None and any(isinstance(one, Rounds) for one in s.memory.parts.values()),
+        "its factors rest on those of the steps before, which who joins does not have. Take another codec",
+    ),
+    (
+        "transport",
+        lambda s: s.transport is not None,
+        "a step must have whole contributions, over links that stand while members change: leave it out",
+    ),
+)
+
+
+def check_strategy(strategy: Strategy) -> None:
+    """Raises StrategyError for what does not go with members that come and go, and why."""
+    for part, refuses, why in _REFUSED:
+        if refuses(strategy):
+            value = getattr(strategy, part)
+            raise StrategyError(f"{part}={value!r} does not go with elastic=Elastic(...): {why}")
+
+
+class ElasticTraining(Run):
+    """What `tweed.attach(elastic=...)` returns: a `Run` whose samples are dealt to the members there are.
+
+        run = tweed.attach(model, optimizer, elastic=Elastic(2, 8))
+        run.keep("schedule", schedule)
+        with run, run.leaving_on(signal.SIGTERM):
+            for x, y in run.batches(dataset, steps=1000, batch=512, num_workers=2):
+                loss(model(x), y).backward()  # the mean over the batch
+                optimizer.step()
+                optimizer.zero_grad()
+                schedule.step()
+
+    Args:
+      model, optimizer, strategy: as for `attach`.
+      elastic: how many members, or this process among them.
+      settings: of the run.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer | Sequence[Optimizer],
+        strategy: Strategy,
+        elastic: Elastic | Control,
+        settings: Settings,
+    ) -> None:
+        check_strategy(strategy)
+        if dist.is_initialized():
+            raise UsageError(
+                "members that come and go make their process group themselves, anew whenever they change: "
+                "leave init_process_group() out"
+            )
+        if not settings.sync_buffers:
+            raise UsageError("elastic: members hold the same bits, buffers too: leave sync_buffers out")
+        self._elastic: ElasticRun | None = None
+        self._terms: list[str] = []
+
+        def found(terms: list[str], stats: Stats) -> Place:
+            self._terms = terms
+            self._control = elastic if isinstance(elastic, Control) else meet(elastic)
+            return Alone(stats, Owners(0, 1, strategy.aggregate))
+
+        super().__init__(model, optimizer, strategy, found, settings)
+        each = list(self._optimizers)
+        names = ["optimizer"] if len(each) == 1 else [f"optimizer {number}" for number in range(len(each))]
+        self._trained: dict[str, Stateful] = {"model": model} | dict(zip(names, each, strict=True))
+        self._kept: dict[str, Stateful] = {}
+
+    def _make_exchange(self, settings: Settings) -> GradientExchange:
+        def made(groups: Any) -> MemberGradients:
+            return MemberGradients(groups, list(self._model.buffers()), self._position)
+
+        exchange = GradientExchange(self._params, self._place, settings.bucket_bytes, made)
+        assert isinstance(exchange.reducer, MemberGradients)  # just made
+        self._gradients = exchange.reducer
+        return exchange
+
+    @property
+    def counted(self) -> int:
+        """Steps that the model has in it."""
+        return 0 if self._elastic is None else self._elastic.counted
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Keys of the members that this process has met last, in the order of their ranks."""
+        return () if self._elastic is None else self._elastic.members
+
+    @property
+    def epochs(self) -> list[int]:
+        """Numbers of the epochs that this process was a member of."""
+        return [] if self._elastic is None else self._elastic.epochs
+
+    @property
+    def rank(self) -> int | None:
+        """Of this process among the members, which changes with them; None: it is none yet."""
+        key = self._control.key
+        return self.members.index(key) if key in self.members else None
+
+    @property
+    def address(self) -> str:
+        """ "host:port" at which others join: `TWEED_JOIN`."""
+        return self._control.address
+
+    @property
+    def left(self) -> bool:
+        """This process has left in good order."""
+        return self._gradients.steps is not None and self._gradients.steps.left
+
+    def keep(self, name: str, kept: Stateful) -> None:
+        """Has members keep this too, such as a schedule, a gradient scaler or an average of the model: who
+        joins gets a copy, and an iteration that does not count leaves it as it was.
+
+        Args:
+          kept: has `state_dict` and `load_state_dict`, and changes as a step does, alike at all members.
+
+        Raises: UsageError after the first batch, for a name that is taken, and for what has no state.
+
+        Cost: a copy of its state per batch.
+        """
+        if self._elastic is not None:
+            raise UsageError(f"keep({name!r}): members have begun already; call it before run.batches()")
+        if name in self._trained or name in self._kept:
+            raise UsageError(f"keep({name!r}): there is one of that name already; take another")
+        if not (hasattr(kept, "state_dict") and hasattr(kept, "load_state_dict")):
+            raise UsageError(
+                f"keep({name!r}, {type(kept).__name__}): it needs state_dict() and load_state_dict()"
+            )
+        self._kept[name] = kept
+
+    def batches(  # noqa: PLR0913 - options of a user, by their names
+        self,
+        dataset: Any,
+        steps: int,
+        batch: int,
+        *,
+        seed: int = 0,
+        at_most: int | None = None,
+        first: Callable[[], None] | None = None,
+        check_every: int = 0,
+        checkpoints: Checkpoints | None = None,
+        timeout_s: float = 60.0,
+        **loader: Any,
+    ) -> Iterator[Any]:
+        """This member's batches, until `steps` steps count, or this process has left.
+
+        A step takes the next `batch` samples of a shuffled order, the same whoever the members are; each
+        computes its share, with one backward pass and one `optimizer.step()` per batch that comes out here.
+        The loss is the mean over the batch. A step counts when all its samples are computed. Until then an
+        iteration leaves the model as it is, and all that is kept: so when a member is lost, and the others
+        are given its samples. See docs/elastic.md.
+
+        Args:
+          dataset: all samples, the same at all members; with a length and items by number.
+          steps: of the whole run, those before this process came included.
+          batch: samples of a step, of all members together.
+          seed: of the order.
+          at_most: samples of one batch here, for what memory there is: a share that is larger comes in
+            several, and fewer members have larger ones. None: the whole share.
+          first: what is to be done once with the model as it is, such as an evaluation: rank 0 calls it
+            before its part of a step, and its successor does if it is lost before that counts.
+          check_every: so many steps apart members compare all that they keep, by a digest; 0: never.
+          checkpoints: where the run goes on from, and writes, each member its part.
+          timeout_s: the longest that a collective, or the wait for other members, may take.
+          loader: of torch's DataLoader, such as `num_workers` and `collate_fn`. What it has loaded ahead for
+            another share, when members have changed, is passed over.
+
+        Raises:
+          UsageError: the data set has no numbers, or an option says which samples come when; or what the loop
+            does with a batch does not fit.
+          ShapeMismatch: members hold another model, or other settings.
+          PeerLost, Evicted, DeadlineExceeded: see `ElasticRun`.
+
+        Cost: per step what the strategy sends, when the share's last backward pass has ended. Memory: up to
+          five copies of the gradients.
+        """
+        run = self._begun(dataset, batch, seed, (check_every, checkpoints, timeout_s), loader)
+        optimizers = list(self._optimizers)
+        now = MemberSteps(run, len(dataset), at_most, self._kept, optimizers)
+        self._gradients.steps, feed = now, Feed()
+        source: Iterator[Any] | None = None
+        while (samples := now.begin(steps, first)) is not None:
+            if source is None:
+                feed.expect(samples, now.upcoming)  # workers of a loader draw at once
+                source = iter(DataLoader(dataset, batch_sampler=feed, **loader))
+            self._gradients.drawn()
+            yield feed.take(source, samples, now.upcoming)
+
+    def _begun(
+        self,
+        dataset: Any,
+        batch: int,
+        seed: int,
+        options: tuple[int, Checkpoints | None, float],
+        loader: dict[str, Any],
+    ) -> ElasticRun:
+        if given := [name for name in _OURS if name in loader]:
+            raise UsageError(
+                f"run.batches({given[0]}=...): the members deal samples among themselves, and a part of the "
+                "data for each rank would be lost with it. Give the whole data set, and batch=: samples of a "
+                "step of all together"
+            )
+        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+            raise UsageError(
+                f"run.batches({type(dataset).__name__}): samples are dealt by number, and dealt again when a "
+                "member is lost: give a data set with __len__ and __getitem__"
+            )
+        sampler = Sampler(GlobalOrder(len(dataset), seed), batch)
+        if self._elastic is None:
+            check_every, checkpoints, timeout_s = options
+            kept = self._trained | self._kept
+            begin = self._resumed(sampler)
+            self._elastic = ElasticRun(
+                self._control, begin, kept, timeout_s, check_every, checkpoints, self._terms, self._sums()
+            )
+        elif self._elastic.samples != [len(dataset), seed, batch]:
+            raise UsageError("run.batches(): a run has one data set, one seed and one batch to its end")
+        return self._elastic
+
+    def _sums(self) -> Sum:
+        memory = self.strategy.memory
+        if memory is None:
+            return WholeSums(self.stats)
+        return PackedSums(memory, self._gradients.buckets, self.stats)
+
+    def _position(self) -> Any:
+        return None if self._elastic is None else self._elastic.position
+
+    def _resumed(self, sampler: Sampler) -> Sampler:
+        loaded = self._gradients.loaded
+        if loaded is None:
+            return sampler
+        own = [sampler.order.numel, sampler.order.seed, sampler.batch]
+        if loaded["samples"] != own:
+            raise UsageError(
+                f"the state is of {loaded['samples']} (samples, seed, batch), and run.batches() has {own}"
+            )
+        where = loaded["where"]
+        return replace(sampler, step=where["step"], cursor=where["cursor"], again=tuple(where["again"]))
+
+    def _before_step(self, has_closure: bool) -> None:
+        if has_closure:
+            raise UsageError(
+                "elastic: an optimizer whose step has a closure computes samples again and again, and who "
+                "joins could not replay it. Call step() without one"
+            )
+        super()._before_step(has_closure)
+        for name in self._gradients.unused:
+            self._params[name].grad = None  # optimizers pass over it
+
+    def _after_step(self) -> None:
+        steps = self._gradients.steps
+        assert steps is not None  # `_before_step` has looked
+        if not steps.is_void:
+            super()._after_step()
+        steps.stepped()
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Raises UsageError: `batches(at_most=...)` adds up over several batches."""
+        raise UsageError(
+            "run.no_sync(): members that come and go add gradients up themselves, over batches of "
+            "run.batches(at_most=n)"
+        )
+        yield
+
+    def leave(self) -> None:
+        """This process leaves in good order, as `ElasticRun.leave` has it; then `batches` ends."""
+        self._control.leave()
+
+    def leaving_on(self, *signals: signal.Signals) -> AbstractContextManager[None]:
+        """A body in which the first of these signals has this process leave, see `ElasticRun.leaving_on`."""
+        return leaving(self.leave, *signals)
+
+    def finish(self) -> None:
+        """Waits until all members have the last step. No steps follow."""
+        if self._elastic is not None:
+            self._elastic.finish()
+
+    def detach(self) -> None:
+        """Ends the run here, as `Run.detach`; to the others this process is lost if it was not done."""
+        super().detach()
+        if self._elastic is not None:
+            self._elastic.close()
+        self._control.close()

@@ -1,0 +1,108 @@
+"""Gradients of members that come and go: one flat sum over samples, with all that a step changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tweed.attach.member_steps import MemberSteps
+from tweed.errors import UsageError
+from tweed.exchange.gradients import GradientReducer, Groups, local_buckets
+
+
+class MemberGradients(GradientReducer):
+    """A reducer whose sums are those of `MemberSteps`.
+
+    The flat sum has the gradients, then a mark per parameter that shows whether a member used it, then the
+    model's buffers, each times the samples of the batch. So the mean has all that differs among members
+    after a backward pass, and a step that counts leaves the same bits at all. Each batch begins with the
+    buffers of the last step, so that statistics do not depend on how many there are; those of whole numbers
+    are rounded.
+
+    Args:
+      groups: per bucket the parameters, by name.
+      buffers: of the model.
+      position: gives where the steps are in the samples, for a checkpoint.
+
+    Attributes:
+      steps: None before the first batch.
+      unused: names of the parameters to which the last step has no gradient.
+      loaded: the position in a checkpoint that was loaded; None: none was.
+    """
+
+    def __init__(self, groups: Groups, buffers: Sequence[Tensor], position: Callable[[], Any]) -> None:
+        super().__init__(local_buckets(groups))
+        self.steps: MemberSteps | None = None
+        self.unused: set[str] = set()
+        self.loaded: Mapping[str, Any] | None = None
+        self._buffers, self._position = buffers, position
+        self._begun: list[Tensor] = []  # the buffers of the last step
+        tensors = [*(one.bucket.values for one in self.buckets), *buffers]
+        wide = any(tensor.dtype == torch.float64 for tensor in tensors)
+        self._dtype, self._device = torch.float64 if wide else torch.float32, tensors[0].device
+
+    def wanted(self) -> bool:
+        """See `GradientReducer`."""
+        if self.steps is None:
+            raise UsageError(
+                "members that come and go learn from the run which samples are theirs: loop over "
+                "run.batches(dataset, steps, batch) instead of a DataLoader of your own"
+            )
+        return True
+
+    def finish(self) -> list[Sequence[bool]]:
+        """See `GradientReducer`. In an iteration that does not count all gradients are zero."""
+        steps = self.steps
+        assert steps is not None  # it was wanted
+        total = self._total(steps.samples)
+        with torch.no_grad():
+            for buffer, before in zip(self._buffers, self._begun, strict=True):
+                buffer.copy_(before)
+        result = steps.computed(total)
+        if result is not None:
+            return self._put_back(result)
+        self.unused = {name for one in self.buckets for name in one.names}
+        for one in self.buckets:
+            one.bucket.values.zero_()
+        return [[False] * len(one.names) for one in self.buckets]
+
+    def drawn(self) -> None:
+        """The loop gets a batch: the model is that of the last step."""
+        self._begun = [buffer.clone() for buffer in self._buffers]
+
+    def _total(self, samples: int) -> Tensor:
+        """The loss is the mean over the batch, and sums are over samples."""
+        marks = [float(index in one.given) for one in self.buckets for index in range(len(one.names))]
+        values = [one.bucket.values for one in self.buckets]
+        parts = [*values, torch.tensor(marks), *(buffer.reshape(-1) for buffer in self._buffers)]
+        mean = torch.cat([part.to(self._device, self._dtype) for part in parts])
+        return mean.mul_(samples) if samples else mean.zero_()  # what a filler gave may not be finite
+
+    @torch.no_grad()
+    def _put_back(self, result: Tensor) -> list[Sequence[bool]]:
+        values = [one.bucket.values for one in self.buckets]
+        counts = [len(one.names) for one in self.buckets]
+        sizes = [*(value.numel() for value in values), *counts, *(one.numel() for one in self._buffers)]
+        parts = iter(torch.split_with_sizes(result, sizes))
+        for value in values:
+            value.copy_(next(parts))
+        by_any: list[Sequence[bool]] = [(next(parts) != 0).tolist() for _ in counts]
+        for buffer in self._buffers:
+            mean = next(parts).view_as(buffer)
+            buffer.copy_(mean if buffer.is_floating_point() else mean.round())
+        marked = [zip(one.names, used, strict=True) for one, used in zip(self.buckets, by_any, strict=True)]
+        self.unused = {name for of_bucket in marked for name, is_used in of_bucket if not is_used}
+        return by_any
+
+    def state(self) -> dict[str, Any]:
+        """See `Exchange`."""
+        return {"position": self._position()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """See `Exchange`."""
+        if self.steps is not None:
+            raise UsageError("load_state_dict: members have begun already; load before run.batches()")
+        self.loaded = state["position"]

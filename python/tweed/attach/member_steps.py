@@ -1,0 +1,220 @@
+"""What the iterations of a plain loop are to the steps of members that come and go.
+
+    an iteration   moved by                                              to
+    OVER           `begin`: there are samples, or a result of others'    DRAWN, with a batch for the loop
+                   `begin`: all steps count, or this process is out      the loop ends
+    DRAWN          `computed`: the step counts                           COUNTED: gradients are the mean
+                   `computed`: samples are missing yet, which may be     VOID: the model stays as it is
+                   those of a lost member
+    COUNTED        `stepped`: the optimizer has stepped                  OVER
+                   `begin`: a gradient scaler has skipped the step       OVER
+    VOID           `begin`: what is kept becomes as it was               OVER
+
+Each step that counts is one iteration that counts, at all members, also where there was nothing to compute:
+who takes the result of others, as a joiner does, and who has no samples, is given a batch whose gradient is
+thrown away. So the whole body of the loop runs once per step, with clipping and schedules, whoever computes.
+
+What cannot happen: the optimizer steps by another gradient than the others'; a sample is in two steps.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from enum import Enum, auto
+from itertools import chain, pairwise
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from tweed.elastic.run import ElasticRun
+from tweed.elastic.state import Stateful
+from tweed.errors import Left, UsageError
+
+#: Samples of a batch that is thrown away: two, as layers such as batch norm cannot go with one.
+_FILLER = 2
+
+
+class _Phase(Enum):
+    OVER, DRAWN, COUNTED, VOID = auto(), auto(), auto(), auto()
+
+
+class MemberSteps:
+    """See the module.
+
+    Args:
+      run: the steps.
+      numel: samples there are.
+      at_most: samples of a batch; None: the whole share of a step.
+      kept: what counts with a step or not at all, beside the model and the state of its optimizers.
+      optimizers: whose settings do so too.
+
+    Attributes:
+      left: this process has left in good order.
+      samples: how many of the batch that the loop has count.
+    """
+
+    def __init__(
+        self,
+        run: ElasticRun,
+        numel: int,
+        at_most: int | None,
+        kept: Mapping[str, Stateful],
+        optimizers: Sequence[Optimizer],
+    ) -> None:
+        self._run, self._at_most, self._kept, self._optimizers = run, at_most, kept, optimizers
+        self._filler = tuple(range(min(_FILLER, numel)))
+        self._phase, self.samples, self.left = _Phase.OVER, 0, False
+        self._due: list[int] | None = None
+        self._finite = True
+        self._before: Any = None
+
+    def begin(self, steps: int, first: Callable[[], None] | None) -> tuple[int, ...] | None:
+        """The samples of the loop's next batch; None: it ends."""
+        self._end_iteration()
+        if self.left or self._run.counted >= steps:
+            return None
+        try:
+            self._due = self._run.due(first)
+        except Left:
+            self.left = True
+            return None
+        self._phase = _Phase.DRAWN
+        self._before = self._snapshot()
+        if not self._due:
+            self.samples = 0
+            return self._filler
+        found = self._cut(self._due)[0]
+        self.samples = len(found)
+        return found
+
+    def upcoming(self) -> Iterator[tuple[int, ...]]:
+        """The batches behind the one that `begin` has just given, if no member comes or goes."""
+        shares = (self._cut(share) for share in self._run.upcoming())
+        batches = chain.from_iterable(shares)
+        if self._due is not None:
+            next(batches)
+        return batches
+
+    def _cut(self, share: Sequence[int]) -> list[tuple[int, ...]]:
+        """In batches whose sizes differ by one at most, the larger ones first."""
+        count = -(-len(share) // (self._at_most or max(1, len(share))))
+        ends = [-(-len(share) * number // max(1, count)) for number in range(count + 1)]
+        return [tuple(share[low:high]) for low, high in pairwise(ends)] or [self._filler]
+
+    def computed(self, total: Tensor) -> Tensor | None:
+        """Takes the sum over the batch's samples, `[numel]`. Returns the mean of the step; None: not yet.
+
+        Raises: UsageError if it is of no batch.
+        """
+        if self._phase is not _Phase.DRAWN:
+            raise UsageError(
+                "a backward pass, or optimizer.step(), without samples of its own: members that come and go "
+                "take one backward pass and one step for each batch of run.batches(); add losses up first"
+            )
+        self._phase = _Phase.VOID
+        try:
+            if self._due is not None:
+                self._run.contribute(total, self.samples)
+                if self._run.due() is not None:
+                    return None
+        except Left:
+            self.left = True
+            return None
+        result = self._run.result()
+        self._phase, self._finite = _Phase.COUNTED, bool(result.isfinite().all())
+        return result
+
+    @property
+    def is_void(self) -> bool:
+        """The model is to stay as it is in this iteration."""
+        return self._phase is _Phase.VOID
+
+    def stepped(self) -> None:
+        """All optimizers have stepped."""
+        if self._phase is _Phase.COUNTED:
+            self._phase = _Phase.OVER
+
+    def _end_iteration(self) -> None:
+        if self._phase is _Phase.DRAWN:
+            raise UsageError(
+                "the loop has made no backward pass for the last batch of run.batches(), whose samples are "
+                "in the next step: each batch needs one that reaches a parameter"
+            )
+        if self._phase is _Phase.COUNTED and self._finite:
+            raise UsageError(
+                f"step {self._run.counted} counts at all members, and optimizer.step() was not called for it "
+                "here: call it once after each backward pass"
+            )
+        if self._phase is _Phase.VOID:
+            self._restore()
+        self._phase = _Phase.OVER
+
+    def _snapshot(self) -> tuple[Any, Any]:
+        kept = {name: deepcopy(one.state_dict()) for name, one in self._kept.items()}
+        return kept, [[_settings(group) for group in one.param_groups] for one in self._optimizers]
+
+    def _restore(self) -> None:
+        kept, settings = self._before
+        for name, state in kept.items():
+            self._kept[name].load_state_dict(state)
+        for optimizer, groups in zip(self._optimizers, settings, strict=True):
+            for group, before in zip(optimizer.param_groups, groups, strict=True):
+                group.update(before)
+
+
+def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: deepcopy(value) for name, value in group.items() if name != "params"}
+
+
+class Feed:
+    """The batch sampler of a DataLoader, which may draw ahead: what came of another deal is passed over.
+
+    Example:
+      >>> feed = Feed()
+      >>> source = iter(feed)
+      >>> feed.take(source, (0, 1), lambda: iter([(2, 3), (4, 5)]))
+      [0, 1]
+      >>> feed.take(source, (6, 7), lambda: iter([]))
+      [6, 7]
+    """
+
+    def __init__(self) -> None:
+        self._drawn: deque[tuple[int, ...]] = deque()
+        self._ahead: Iterator[tuple[int, ...]] = iter(())
+
+    def __iter__(self) -> Iterator[list[int]]:
+        while True:
+            batch = next(self._ahead, None)
+            if batch is None:
+                return
+            self._drawn.append(batch)
+            yield list(batch)
+
+    def expect(self, batch: tuple[int, ...], upcoming: Callable[[], Iterator[tuple[int, ...]]]) -> None:
+        """From now on these are drawn."""
+        self._ahead = chain([batch], upcoming())
+
+    def take(
+        self,
+        source: Iterator[Any],
+        batch: tuple[int, ...],
+        upcoming: Callable[[], Iterator[tuple[int, ...]]],
+    ) -> Any:
+        """What `source`, which draws here, has for this batch.
+
+        Args:
+          upcoming: what is to be drawn behind it.
+        """
+        if not self._drawn:
+            self.expect(batch, upcoming)
+        expected = False
+        while True:
+            data = next(source)
+            if self._drawn.popleft() == batch:
+                return data
+            if not expected:
+                self.expect(batch, upcoming)
+                expected = True

@@ -1,0 +1,173 @@
+"""Plain loops of members that come and go. Without pytest, as each rank imports it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.utils.data import Subset, TensorDataset
+
+import tweed
+from tweed.attach.elastic import ElasticTraining
+from tweed.data.sampler import GlobalOrder
+from tweed.elastic import Elastic, join, start
+from tweed.errors import ShapeMismatch, UsageError
+
+SAMPLES, BATCH, STEPS, KILLED_AT, TOGETHER = 60, 12, 30, 10, 20
+
+
+def dataset() -> TensorDataset:
+    x = torch.randn(SAMPLES, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    return TensorDataset(x, torch.tanh(x.sum(1, keepdim=True)))
+
+
+class Trainee:
+    """What a user's program has. A seed of its own: founders begin with rank 0's model."""
+
+    def __init__(self, seed: int, *, normed: bool = False, scaled: bool = False) -> None:
+        torch.manual_seed(seed)
+        layers: list[nn.Module] = [nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1)]
+        if normed:
+            layers.insert(1, nn.BatchNorm1d(6))
+        self.model = nn.Sequential(*layers).double()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.3, momentum=0.9)
+        # Scales that are powers of two change no bits, and these grow with the steps.
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=2.0, growth_interval=4, enabled=scaled)
+        self.schedule = torch.optim.lr_scheduler.StepLR(self.optimizer, 7, 0.8)
+
+    def learn(self, x: Tensor, y: Tensor, before: Callable[[], None] = lambda: None) -> None:
+        """The body of the loop; `before` is called between a backward pass's work and its end."""
+        self.optimizer.zero_grad()
+        loss = (self.model(x) - y).square().mean()
+        before()
+        self.scaler.scale(loss).backward()
+        self.scaler.unscale_(self.optimizer)
+        nn.utils.clip_grad_norm_(self.model.parameters(), 0.5)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.schedule.step()
+
+    def keep(self, run: ElasticTraining) -> None:
+        """What else changes with the steps."""
+        run.keep("schedule", self.schedule)
+        run.keep("scaler", self.scaler)
+
+    @property
+    def flat(self) -> Tensor:
+        """Parameters and buffers."""
+        state = [*self.model.parameters(), *self.model.buffers()]
+        return torch.cat([tensor.detach().reshape(-1).double() for tensor in state])
+
+
+class Ended(NamedTuple):
+    digest: str
+    flat: Tensor
+    counted: int
+    epochs: list[int]
+    iterations: int
+
+
+def undisturbed(steps: int) -> Tensor:
+    """One process alone, without tweed."""
+    trainee, (x, y), order = Trainee(0), dataset().tensors, GlobalOrder(SAMPLES, seed=3)
+    for step in range(steps):
+        samples = order.samples(range(step * BATCH, (step + 1) * BATCH))
+        trainee.learn(x[samples], y[samples])
+    return trainee.flat
+
+
+def ended(run: ElasticTraining, trainee: Trainee, iterations: int) -> Ended:
+    digest = hashlib.sha256(trainee.flat.numpy().tobytes()).hexdigest()
+    return Ended(digest, trainee.flat, run.counted, run.epochs, iterations)
+
+
+def kill_me() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def trains(rank: int, size: int, port: int, dies: dict[int, int], options: dict[str, Any]) -> Ended:
+    """Members kill themselves at the steps in `dies`, within an iteration; or leave, if that is negative."""
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    looks = {name: options.pop(name, False) for name in ("normed", "scaled")}
+    trainee, at, iterations = Trainee(rank, **looks), dies.get(rank), 0
+    control = start(store, rank, size, Elastic(1, size))
+    strategy = options.pop("strategy", tweed.every_step())
+    run = tweed.attach(trainee.model, trainee.optimizer, strategy, elastic=control)
+    trainee.keep(run)
+    with run, run.leaving_on(signal.SIGTERM):
+        for x, y in run.batches(dataset(), STEPS, BATCH, seed=3, check_every=1, **options):
+            if at is not None and run.counted == -at:
+                os.kill(os.getpid(), signal.SIGTERM)
+                at = None
+            trainee.learn(x, y, kill_me if run.counted == at else lambda: None)
+            iterations += 1
+    return ended(run, trainee, iterations)
+
+
+def joins(rank: int, size: int, port: int, victim: int | None) -> Ended:
+    """The last rank joins, all go on for some steps together, and one may kill itself then."""
+    store, last = dist.TCPStore("127.0.0.1", port, is_master=False), 10**6
+    if rank < size - 1:
+        control = start(store, rank, size - 1, Elastic(1, size))
+        store.set(f"address {rank}", control.address)
+    else:
+        control = join(store.get("address 1").decode(), Elastic(1, size))
+    trainee, iterations = Trainee(rank), 0
+    with tweed.attach(trainee.model, trainee.optimizer, elastic=control) as run:
+        trainee.keep(run)
+        for x, y in run.batches(dataset(), 10**6, BATCH, seed=3, check_every=1):
+            dies = rank == victim and run.counted == last - TOGETHER // 2
+            trainee.learn(x, y, kill_me if dies else lambda: None)
+            iterations += 1
+            if last == 10**6 and len(run.members) == size:
+                last = run.counted + TOGETHER
+            if run.counted == last:
+                break
+    return ended(run, trainee, iterations)
+
+
+def resumes(rank: int, size: int, port: int, folder: Path, attempt: str, steps: int) -> Ended:
+    """Goes on from what rank 0 has stored by `state_dict`, as any program stores its own."""
+    store = dist.PrefixStore(attempt, dist.TCPStore("127.0.0.1", port, is_master=False))
+    trainee, kept = Trainee(rank), folder / "kept.pt"
+    with tweed.attach(
+        trainee.model, trainee.optimizer, elastic=start(store, rank, size, Elastic(1, 4))
+    ) as run:
+        if kept.exists():
+            state = torch.load(kept)
+            trainee.model.load_state_dict(state["model"])
+            trainee.optimizer.load_state_dict(state["optimizer"])
+            trainee.schedule.load_state_dict(state["schedule"])
+            run.load_state_dict(state["run"])
+        trainee.keep(run)
+        for x, y in run.batches(dataset(), steps, BATCH, seed=3):
+            trainee.learn(x, y)
+        if run.rank == 0:
+            parts = {"model": trainee.model, "optimizer": trainee.optimizer, "schedule": trainee.schedule}
+            torch.save({name: part.state_dict() for name, part in (parts | {"run": run}).items()}, kept)
+    return ended(run, trainee, steps)
+
+
+def differs(rank: int, size: int, port: int, what: str) -> Ended | str:
+    """Rank 1 has another model, or a part of the data."""
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    odd, trainee, data = rank == 1, Trainee(rank), dataset()
+    if odd and what == "model":
+        trainee = Trainee(rank, normed=True)
+    control = start(store, rank, size, Elastic(1, size))
+    try:
+        with tweed.attach(trainee.model, trainee.optimizer, elastic=control) as run:
+            trainee.keep(run)
+            given = Subset(data, range(20)) if odd and what == "data" else data
+            for x, y in run.batches(given, STEPS, BATCH, seed=3):
+                trainee.learn(x, y)
+    except (UsageError, ShapeMismatch) as error:
+        return str(error)
+    return ended(run, trainee, STEPS)

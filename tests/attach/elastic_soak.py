@@ -1,0 +1,98 @@
+"""Kills members of a plain loop by SIGKILL at any moment, lets them join again, and looks at the models.
+
+    python -m tests.attach.elastic_soak --members 4 --kills 40 --seed 7
+
+One is killed when all are in and have made some steps together; rank 1 is spared. At the end the models are
+compared with each other, and with that of the same loop without tweed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import torch
+
+import tweed
+from bench.watched import Watched, Written, control
+from tests.attach.elastic_loops import BATCH, Trainee, dataset, ended, undisturbed
+from tweed.elastic import ElasticRun
+from tweed.testbed import Ranks
+from tweed.testbed.lives import kill, lived
+
+_COMPUTE_S = 0.01
+
+
+class Outcome(NamedTuple):
+    """Of one member, at the end."""
+
+    digest: str
+    flat: list[float]
+    counted: int
+    epochs: int
+
+
+def _rank(rank: int, size: int, folder: Path, at_most: int | None) -> Outcome:
+    outcome: Outcome = lived(_life, folder, rank, size, folder, at_most)
+    return outcome
+
+
+def _life(life: int, rank: int, size: int, folder: Path, at_most: int | None) -> Outcome:
+    trainee, begin = Trainee(rank), time.monotonic()
+    members = control(life, rank, size, size, folder)
+    with tweed.attach(trainee.model, trainee.optimizer, elastic=members) as run:
+        trainee.keep(run)
+        with Written(folder, rank, life) as written:
+            for x, y in run.batches(dataset(), 10**9, BATCH, seed=3, at_most=at_most, check_every=1):
+                before = run.counted
+                trainee.learn(x, y, lambda: time.sleep(_COMPUTE_S))
+                if run.counted > before:
+                    written.step(cast("ElasticRun", run), begin)
+                    begin = time.monotonic()
+                if written.over(run.counted):
+                    break
+    end = ended(run, trainee, 0)
+    return Outcome(end.digest, end.flat.tolist(), end.counted, len(end.epochs))
+
+
+def soak(folder: Path, members: int, kills: int, at_most: int | None, draw: random.Random) -> list[Outcome]:
+    """What each member has at the end."""
+    with Ranks(_rank, members, folder, at_most) as ranks:
+        watched = Watched(ranks, folder)
+        for _ in range(kills):
+            watched.settled(members, time.monotonic())
+            time.sleep(draw.uniform(0.0, 5 * _COMPUTE_S))
+            kill(folder, draw.choice([rank for rank in range(members) if rank != 1]))
+        watched.settled(members, time.monotonic())
+        found: list[Outcome] = watched.end(ahead=50)
+    return found
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m tests.attach.elastic_soak")
+    parser.add_argument("--members", type=int, default=4)
+    parser.add_argument("--kills", type=int, default=40)
+    parser.add_argument("--at-most", type=int, default=None)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
+    given = parser.parse_args()
+    began = time.monotonic()
+    print(f"seed {given.seed}", flush=True)
+    with tempfile.TemporaryDirectory() as name:
+        found = soak(Path(name), given.members, given.kills, given.at_most, random.Random(given.seed))
+        lives = len(list(Path(name).glob("steps-*")))
+    counted = found[1].counted
+    apart = (torch.tensor(found[1].flat, dtype=torch.float64) - undisturbed(counted)).abs().max()
+    print(f"{given.kills} kills, {lives} lives, {time.monotonic() - began:.0f} s")
+    print(f"{counted} steps, {found[1].epochs} epochs")
+    print(f"models equal: {len({(one.digest, one.counted) for one in found}) == 1}")
+    print(f"from the loop without tweed: {float(apart):.1e}")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main()

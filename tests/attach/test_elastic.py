@@ -1,0 +1,359 @@
+"""`tweed.attach(elastic=...)`: plain loops whose members are lost, leave, join and resume."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, count, islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+import tweed
+from tests.attach.elastic_loops import (
+    BATCH,
+    KILLED_AT,
+    STEPS,
+    Trainee,
+    dataset,
+    differs,
+    joins,
+    resumes,
+    trains,
+    undisturbed,
+)
+from tests.faults.ring import endings
+from tweed.aggregate import Krum
+from tweed.attach.elastic import ElasticTraining, check_strategy
+from tweed.attach.member_steps import Feed, MemberSteps
+from tweed.cadence import EventTriggered, LocalSteps, Moves
+from tweed.compress import Direct, ErrorFeedback, Identity, LowRank, Quantise, TopK
+from tweed.elastic import Elastic, start
+from tweed.errors import StrategyError, UsageError
+from tweed.testbed import Ranks
+
+
+def store() -> Any:
+    return dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+
+# A loader's worker sees by its parent that its rank is gone, and by "forkserver" it has another parent.
+@pytest.mark.parametrize(
+    ("victim", "options"),
+    [
+        (0, {}),
+        (2, {"at_most": 1}),
+        (1, {"num_workers": 1, "multiprocessing_context": "fork"}),
+        (3, {"at_most": 2, "scaled": True}),
+    ],
+    ids=["whole shares", "single samples", "loaded ahead", "a gradient scaler"],
+)
+def test_a_rank_that_is_killed_within_a_step_leaves_it_whole(victim: int, options: dict[str, Any]) -> None:
+    place = store()
+    with Ranks(trains, 4, place.port, {victim: KILLED_AT}, options) as ranks:
+        found = list(endings(ranks, 3).values())
+    assert len({one.digest for one in found}) == 1
+    assert all(one.counted == STEPS and one.epochs == [1, 2] for one in found)
+    assert torch.allclose(found[0].flat, undisturbed(STEPS), rtol=0, atol=1e-12)
+    # An iteration of one sample each; of whole shares, one more where samples of the lost were dealt again.
+    most = STEPS * 4 + 2 if "at_most" in options else STEPS + 2
+    assert all(STEPS <= one.iterations <= most for one in found)
+
+
+def test_who_leaves_ends_its_loop_and_more_members_than_samples_are_no_harm() -> None:
+    place = store()
+    with Ranks(trains, 3, place.port, {1: -KILLED_AT}, {}) as ranks:
+        stayed, left, other = ranks.join(60)
+    assert stayed.digest == other.digest and KILLED_AT < left.counted < STEPS == stayed.counted
+    assert torch.allclose(stayed.flat, undisturbed(STEPS), rtol=0, atol=1e-12)
+    assert torch.allclose(left.flat, undisturbed(left.counted), rtol=0, atol=1e-12)
+
+
+def test_buffers_are_equal_too() -> None:
+    place = store()
+    with Ranks(trains, 3, place.port, {1: KILLED_AT}, {"normed": True, "at_most": 3}) as ranks:
+        found = list(endings(ranks, 2).values())
+    assert len({one.digest for one in found}) == 1
+    assert int(found[0].flat[-1]) == STEPS  # batches that batch norm has seen
+
+
+def test_gradients_that_go_as_packets_are_the_same_at_all() -> None:
+    place, strategy = store(), tweed.Strategy(compress=Quantise(8))
+    with Ranks(trains, 4, place.port, {1: KILLED_AT, 2: -STEPS // 2}, {"strategy": strategy}) as ranks:
+        found = endings(ranks, 3)
+    assert found[0].digest == found[3].digest and found[0].counted == STEPS > found[2].counted
+    off = (found[0].flat - undisturbed(STEPS)).abs().max()
+    assert 1e-6 < off < 0.05  # rounded, and little
+
+
+@pytest.mark.parametrize("victim", [None, 0, 3])
+def test_who_joins_goes_through_the_same_loop(victim: int | None) -> None:
+    place = store()
+    with Ranks(joins, 4, place.port, victim) as ranks:
+        found = list(endings(ranks, 4 if victim is None else 3).values())
+    assert len({(one.digest, one.counted) for one in found}) == 1
+    assert torch.allclose(found[0].flat, undisturbed(found[0].counted), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("model", r"do not hold the same model.* and this process has"),
+        ("data", r"\[60, 3, 12\].*\[20, 3, 12\]"),
+    ],
+)
+def test_who_has_something_else_is_told_and_the_others_go_on(what: str, words: str) -> None:
+    place = store()
+    with Ranks(differs, 3, place.port, what) as ranks:
+        first, odd, last = ranks.join(60)
+    assert re.search(words, odd) and first.digest == last.digest
+    assert torch.allclose(first.flat, undisturbed(STEPS), rtol=0, atol=1e-12)
+
+
+def test_a_program_goes_on_from_its_own_checkpoint_with_another_number_of_members(tmp_path: Path) -> None:
+    place = store()
+    for attempt, (members, steps) in enumerate([(3, 8), (1, 13), (2, STEPS)]):
+        with Ranks(resumes, members, place.port, tmp_path, f"{attempt}", steps) as ranks:
+            found = ranks.join(60)
+    assert len({one.digest for one in found}) == 1
+    assert torch.allclose(found[0].flat, undisturbed(STEPS), rtol=0, atol=1e-12)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=30), st.integers(0, 5))
+def test_a_loader_that_draws_ahead_gives_what_is_due(changes: list[bool], depth: int) -> None:
+    """At each batch members may change, and with them all batches from there on."""
+    deals = list(accumulate(changes))
+    feed = Feed()
+
+    def upcoming(at: int) -> Callable[[], Iterator[tuple[int, ...]]]:
+        return lambda: ((deals[at], batch) for batch in count(at + 1))
+
+    def ahead() -> Iterator[list[int]]:
+        source = iter(feed)
+        drawn = deque(islice(source, depth))
+        for batch in source:
+            drawn.append(batch)
+            yield drawn.popleft()
+
+    feed.expect((deals[0], 0), upcoming(0))
+    source = ahead()
+    for at, deal in enumerate(deals):
+        assert feed.take(source, (deal, at), upcoming(at)) == [deal, at]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"exchange": "model"}, "steps are lost with who made them"),
+        ({"exchange": "difference", "cadence": LocalSteps(2)}, "differ between exchanges"),
+        (
+            {
+                "cadence": EventTriggered(Moves(share=0.1, rate=0.1)),
+                "compress": Direct(Identity(by_ranges=True)),
+            },
+            "for all or for none",
+        ),
+        ({"compress": ErrorFeedback(TopK(0.1))}, "kept there alone"),
+        ({"compress": Direct(LowRank(1))}, "which who joins does not have"),
+        ({"aggregate": Krum(1)}, "shares of unequal sizes"),
+        ({"transport": "ltp"}, "whole contributions"),
+    ],
+)
+def test_a_strategy_that_cannot_be_names_its_part_and_why(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(StrategyError, match=f"does not go with elastic.*{words}"):
+        check_strategy(tweed.Strategy(**options))
+
+
+def alone() -> tuple[Trainee, ElasticTraining]:
+    trainee, control = Trainee(0), start(dist.HashStore(), 0, 1, Elastic(1, 1))
+    return trainee, tweed.attach(trainee.model, trainee.optimizer, elastic=control)
+
+
+def draw(run: ElasticTraining, **options: Any) -> Any:
+    return next(iter(run.batches(dataset(), 5, BATCH, **options)))
+
+
+def _own_loader(trainee: Trainee, run: ElasticTraining) -> None:
+    trainee.learn(*dataset()[:4])
+
+
+def _twice(trainee: Trainee, run: ElasticTraining) -> None:
+    x, y = draw(run)
+    loss = (trainee.model(x) - y).square().mean()
+    loss.backward(retain_graph=True)
+    loss.backward()
+
+
+def _no_step(trainee: Trainee, run: ElasticTraining) -> None:
+    for x, y in run.batches(dataset(), 5, BATCH):
+        (trainee.model(x) - y).square().mean().backward()
+
+
+def _no_pass(trainee: Trainee, run: ElasticTraining) -> None:
+    for _ in run.batches(dataset(), 5, BATCH):
+        pass
+
+
+def _closure(trainee: Trainee, run: ElasticTraining) -> None:
+    draw(run)
+    trainee.optimizer.step(lambda: 0.0)
+
+
+def _late(trainee: Trainee, run: ElasticTraining) -> None:
+    draw(run)
+    run.keep("schedule", trainee.schedule)
+
+
+def _no_sync(trainee: Trainee, run: ElasticTraining) -> None:
+    with run.no_sync():
+        pass
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (_own_loader, r"loop over run\.batches"),
+        (_twice, "one backward pass and one step for each batch"),
+        (_no_step, r"optimizer\.step\(\) was not called"),
+        (_no_pass, "no backward pass for the last batch"),
+        (_closure, "without one"),
+        (_late, r"before run\.batches"),
+        (lambda trainee, run: run.keep("model", trainee.schedule), "of that name already"),
+        (lambda trainee, run: run.keep("a number", 3), "needs state_dict"),
+        (_no_sync, r"batches\(at_most=n\)|batches of"),
+        (lambda trainee, run: draw(run, shuffle=True), "samples of a step of all together"),
+        (lambda trainee, run: draw(run, sampler=[1]), "a part of the data for each rank would be lost"),
+        (lambda trainee, run: next(run.batches(iter([]), 1, 1)), "dealt by number"),
+    ],
+)
+def test_a_wrong_loop_is_told_the_way(wrong: Callable[[Trainee, ElasticTraining], Any], words: str) -> None:
+    trainee, run = alone()
+    try:
+        with pytest.raises(UsageError, match=words):
+            wrong(trainee, run)
+    finally:
+        run.detach()
+
+
+def attach(**options: Any) -> None:
+    trainee = Trainee(0)
+    tweed.attach(trainee.model, trainee.optimizer, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"elastic": Elastic(1, 1), "hub": "K@h:1"}, "give elastic alone"),
+        ({"elastic": Elastic(1, 1)}, "who are the other members"),
+    ],
+)
+def test_attach_says_what_members_lack(
+    options: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TWEED_JOIN", "RANK"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UsageError, match=words):
+        attach(**options)
+
+
+def test_a_place_that_strangers_reach_needs_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TWEED_SECRET", "TWEED_SECRET_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UsageError, match=r"without a secret nothing listens on 0\.0\.0\.0"):
+        start(dist.HashStore(), 0, 1, Elastic(1, 1, host="0.0.0.0"))
+
+
+def test_a_model_in_ddp_is_told_to_train_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainee = Trainee(0)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        model = torch.nn.parallel.DistributedDataParallel(trainee.model)
+        with pytest.raises(UsageError, match=r"leave init_process_group\(\) out"):
+            tweed.attach(model, trainee.optimizer, elastic=Elastic(1, 1))
+    finally:
+        dist.destroy_process_group()
+    with pytest.raises(UsageError, match="DistributedDataParallel"):
+        tweed.attach(model, trainee.optimizer, elastic=Elastic(1, 1))
+
+
+class FakeRun:
+    """Steps of one member whose share is what the test says; None: others have counted it."""
+
+    def __init__(self, *due: list[int] | None) -> None:
+        self._due, self.counted, self.given = deque(due), 0, list[int]()
+
+    def due(self, first: Callable[[], None] | None = None) -> list[int] | None:
+        return self._due[0] if self._due else None
+
+    def contribute(self, total: Tensor, samples: int) -> None:
+        self.given.append(samples)
+        self._due.popleft()
+
+    def result(self) -> Tensor:
+        self.counted += 1
+        if self._due and self._due[0] is None:
+            self._due.popleft()
+        return torch.ones(2)
+
+    def upcoming(self) -> Iterator[list[int]]:
+        yield from ([*(self._due[0] or [])], [10, 11], [])
+
+
+def steps_of(run: FakeRun, kept: Trainee, at_most: int | None = None) -> MemberSteps:
+    return MemberSteps(run, 60, at_most, {"schedule": kept.schedule}, [kept.optimizer])  # type: ignore[arg-type]
+
+
+def test_an_iteration_that_does_not_count_leaves_what_is_kept() -> None:
+    run, trainee = FakeRun([1, 2, 3], [3]), Trainee(0)
+    steps = steps_of(run, trainee, at_most=2)
+    assert steps.begin(2, None) == (1, 2)
+    assert steps.computed(torch.zeros(2)) is None and steps.is_void
+    trainee.optimizer.step()  # without gradients
+    for _ in range(8):
+        trainee.schedule.step()
+    assert trainee.optimizer.param_groups[0]["lr"] == pytest.approx(0.24)
+    assert steps.begin(2, None) == (3,)
+    assert trainee.schedule.last_epoch == 0 and trainee.optimizer.param_groups[0]["lr"] == 0.3
+    assert steps.computed(torch.zeros(2)) is not None and not steps.is_void
+    steps.stepped()
+    assert run.given == [2, 1] and run.counted == 1
+
+
+def test_who_has_nothing_to_compute_is_given_a_batch_that_does_not_count() -> None:
+    run, trainee = FakeRun([], None), Trainee(0)
+    steps = steps_of(run, trainee)
+    assert (steps.begin(2, None), steps.samples) == ((0, 1), 0)  # more members than samples
+    assert steps.computed(torch.zeros(2)) is not None and run.given == [0]
+    steps.stepped()
+    assert (steps.begin(2, None), steps.samples) == ((0, 1), 0)  # others have the result
+    assert steps.computed(torch.zeros(2)) is not None and run.given == [0]
+    steps.stepped()
+    assert steps.begin(2, None) is None
+
+
+@pytest.mark.parametrize(
+    ("share", "at_most", "batches"),
+    [
+        (range(5), None, [(0, 1, 2, 3, 4)]),
+        (range(5), 5, [(0, 1, 2, 3, 4)]),
+        (range(5), 2, [(0, 1), (2, 3), (4,)]),
+        (range(10), 4, [(0, 1, 2, 3), (4, 5, 6), (7, 8, 9)]),
+        ([], 3, [(0, 1)]),
+    ],
+)
+def test_a_share_is_cut_into_equal_batches(
+    share: Sequence[int], at_most: int | None, batches: list[tuple[int, ...]]
+) -> None:
+    run, trainee = FakeRun([*share], [*share]), Trainee(0)
+    steps = steps_of(run, trainee, at_most)
+    first = steps.begin(2, None)
+    assert first is not None
+    ahead = [first, *islice(steps.upcoming(), len(batches) + 1)]
+    assert ahead == [*batches, (10, 11), (0, 1)]  # the steps behind it
