@@ -23,6 +23,7 @@ GIVEN = """
 import signal, subprocess
 from dataclasses import dataclass
 import numpy as np, torch, tweed, tweed.collective, tweed.elastic, tweed.ray, tweed.torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch.nn.functional import mse_loss as loss
 from tweed import Strategy

@@ -24,9 +24,17 @@ NOT_RUN = {
     'init_process_group("tweed")\nmodel': ("tests/test_readme.py runs it", ""),
     "pg_options=tweed.torch.Options(deadline=5)": ("there is a group already", ""),
     "pg_options=Options(plan=": ("a group of hosts of which some are lost; tests/plan runs it", "plan"),
-    "tweed.elastic.start(store": (
-        "members come and go; tests/elastic runs it",
-        "store size parameter sum_of_gradients",
+    "_get_reconfigure_handle()": (
+        "makes the default group; tests/torch/test_reconfigure.py runs it",
+        "store size handles",
+    ),
+    "    run.serve(steps)": (
+        "the workers' part is the loop around it; tests/torch/test_server.py runs both",
+        "",
+    ),
+    "elastic=Elastic(2, 8)": (
+        "members come and go; tests/attach/test_elastic.py runs it",
+        "dataset schedule",
     ),
     "Elastic(1, 8, witnesses=": ("a witness is a process; tests/elastic runs it", ""),
     "checkpoints=Checkpoints(": ("as above", "control sampler keep folder"),
@@ -44,12 +52,10 @@ NOT_RUN = {
     "bed.change(": ("needs a testbed, as root; tests/testbed runs it", "fn"),
     "bed.carried()": ("needs a testbed, as root; tests/testbed runs it", "fn"),
 }
-#: Pages with blocks of Python and commands without a language.
-UNLABELLED = {"docs/ltp.md", "docs/elastic.md"}
 #: What a shell block may begin with besides `tweed`, `python -m`, `cargo run` and `make`.
 OTHER_COMMANDS = {"torchrun", "openssl", "chmod", "scp", "sudo", "export", "kill"}
 WrongUse = typer.BadParameter.__bases__[0]
-FOUND = [block for block in blocks() if block.language or block.page not in UNLABELLED]
+FOUND = blocks()
 PYTHON = [block for block in FOUND if block.language == "python"]
 
 
