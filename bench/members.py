@@ -22,10 +22,10 @@ from torch import Tensor
 
 from bench.run import Row, quantile
 from bench.units import grid, seconds, size
-from bench.watched import Watched, Written, control
 from tweed.data.sampler import GlobalOrder, Sampler
 from tweed.elastic import ElasticRun
 from tweed.errors import NoTestbed
+from tweed.experiments.watched_members import Watched, Written, control
 from tweed.files import write_atomic
 from tweed.testbed import Network, Ranks, opened
 from tweed.testbed.lives import kill, lived

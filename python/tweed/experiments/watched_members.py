@@ -12,13 +12,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from tweed.elastic import Control, Elastic, ElasticRun, join, start
 from tweed.files import write_atomic
 from tweed.testbed import Failed, RankFailed, Ranks
+from tweed.testbed.faults import Fault
+from tweed.testbed.lives import pid
+from tweed.testbed.struck import Struck
 
 _LOOK_S, _PATIENCE_S = 0.02, 120.0
+#: Who has ended no step for so long is away, or stopped.
+_LATELY_S = 0.5
+_LINES_BYTES = 400  # there are two whole lines in it at least
 
 
 class Step(NamedTuple):
@@ -36,11 +42,11 @@ def control(life: int, rank: int, founders: int, most: int, folder: Path) -> Con
     elastic, store = Elastic(1, most, host=host), folder / "store"
     if life == 0 and rank < founders:
         if rank == 0:
-            place = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
+            place = TCPStore(host, 0, is_master=True, wait_for_workers=False)
             write_atomic(store, f"{host}:{place.port}")
         else:
             address, port = _text(store).split(":")
-            place = dist.TCPStore(address, int(port), is_master=False)
+            place = TCPStore(address, int(port), is_master=False)
         made = start(place, rank, founders, elastic)
     else:
         others = [path for path in folder.glob("address-*") if path.name != f"address-{rank}"]
@@ -86,10 +92,30 @@ class Watched:
 
     def steps(self, rank: int) -> list[Step]:
         """Of all its lives."""
-        lives = self.folder.glob(f"steps-{rank}-*")
-        paths = sorted(lives, key=lambda path: int(path.name.rpartition("-")[2]))
-        lines = [line for path in paths for line in path.read_text().splitlines(keepends=True)]
+        lines = [line for path in self._lives(rank) for line in path.read_text().splitlines(keepends=True)]
         return [Step(*json.loads(line)) for line in lines if line.endswith("\n")]
+
+    def last(self, rank: int) -> Step | None:
+        """Of all its lives, the last step. Cost: the end of one file, where `steps` reads all of them."""
+        for path in reversed(self._lives(rank)):
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - _LINES_BYTES))
+                lines = [line for line in file.read().splitlines(keepends=True) if line.endswith(b"\n")]
+            if lines:
+                return Step(*json.loads(lines[-1]))
+        return None
+
+    def counted(self) -> int:
+        """Steps that count at any of them."""
+        return max((step.number for rank in range(self.ranks.size) if (step := self.last(rank))), default=0)
+
+    def _lives(self, rank: int) -> list[Path]:
+        lives = self.folder.glob(f"steps-{rank}-*")
+        return sorted(lives, key=lambda path: int(path.name.rpartition("-")[2]))
+
+    def pid(self, rank: int) -> int:
+        """Of its life."""
+        return pid(self.folder, rank)
 
     def wait(self, condition: Callable[[], bool]) -> None:
         """Until it holds. Raises RankFailed, or TimeoutError after two minutes."""
@@ -114,6 +140,31 @@ class Watched:
 
     def end(self, ahead: int = 5) -> list[Any]:
         """Lets all end so many steps later. Returns what each rank returns."""
-        furthest = max(self.steps(rank)[-1].number for rank in range(self.ranks.size))
-        write_atomic(self.folder / "last", str(furthest + ahead))
+        write_atomic(self.folder / "last", str(self.counted() + ahead))
         return self.ranks.join(_PATIENCE_S)
+
+
+def strike(watched: Watched, struck: Struck, members: int, away: float) -> None:
+    """Lets all faults befall members; each waits until those whom it befalls are in, and as many others that
+    at most this share of the members is away then. Who was struck is in again when it has ended a step."""
+    most, struck_s = max(1, int(away * members)), dict.fromkeys(range(members), 0.0)
+
+    def alive() -> set[int]:
+        now = time.monotonic()
+        last = {rank: step.end for rank in range(members) if (step := watched.last(rank))}
+        return {rank for rank, end in last.items() if end > max(now - _LATELY_S, struck_s[rank])}
+
+    def ready(fault: Fault) -> bool:
+        found = alive()
+        gone = members - len(found) + len(fault.members) * (fault.kind in ("kill", "stop"))
+        return found.issuperset(fault.members) and gone <= max(most, len(fault.members))
+
+    def turned() -> bool:
+        fault = struck.turn(watched.counted(), ready)
+        if fault is not None:
+            struck_s.update(dict.fromkeys(fault.members, time.monotonic()))
+        return fault is not None or struck.done
+
+    with struck:
+        while not struck.done:
+            watched.wait(turned)
