@@ -77,7 +77,7 @@ def _life(life: int, rank: int, size: int, folder: Path) -> Outcome:
         while not written.over(run.counted):
             begin = time.monotonic()
             trainee.step(run, lambda: time.sleep(_COMPUTE_S))
-            written.step(run, begin)
+            written.step(run.counted, begin, len(run.members))
             if early is None and len(run.epochs) > 10:
                 early = Held.now()
     run.finish()

@@ -103,15 +103,21 @@ class Groups:
             epoch, _ = self._control.wait_for(lambda epoch, _: epoch.number > last.epoch, _AGAIN_S)
         except DeadlineExceeded:
             epoch = self._control.epoch
-        if epoch.members[0] != self._control.key:
+        while epoch.members[0] != self._control.key:
             if tried > last:  # it failed here; there may be another, or others may still meet there
                 with contextlib.suppress(DeadlineExceeded):
                     return self._control.wait_for(
                         lambda epoch, meeting: meeting > tried and meeting.epoch == epoch.number, _RETRY_S
                     )
-            return self._control.wait_for(
-                lambda epoch, meeting: meeting > last and meeting.epoch == epoch.number, self._timeout_s
+            epoch, meeting = self._control.wait_for(
+                # If who was to call is lost, the next epoch may have this one as its first.
+                lambda epoch, meeting: (
+                    epoch.members[0] == self._control.key or _is_called(last, epoch, meeting)
+                ),
+                self._timeout_s,
             )
+            if _is_called(last, epoch, meeting):
+                return epoch, meeting
         self._store = TCPStore(self._control.host, 0, is_master=True, wait_for_workers=False)
         attempt = tried.attempt + 1 if epoch.number == tried.epoch else 0
         meeting = Meeting(epoch.number, attempt, self._store.port, self._control.host)
@@ -161,6 +167,11 @@ def _reached(meeting: Meeting) -> TCPStore:
     except OSError as error:
         raise PeerLost(f"the store of epoch {meeting.epoch} is gone with its rank 0: {error}") from error
     return TCPStore(meeting.host, meeting.port, is_master=False, timeout=timedelta(seconds=_STORE_S))
+
+
+def _is_called(last: Meeting, epoch: Epoch, meeting: Meeting) -> bool:
+    """The group of this epoch, which is later than that of the last meeting, is called to its own."""
+    return meeting > last and meeting.epoch == epoch.number
 
 
 def breaks(members: Sequence[str], last: int, epoch: Epoch) -> bool:

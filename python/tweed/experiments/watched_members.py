@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from tweed.elastic import Control, Elastic, ElasticRun, join, start
+from tweed.elastic import Control, Elastic, join, start
 from tweed.files import write_atomic
 from tweed.testbed import Failed, RankFailed, Ranks
 from tweed.testbed.faults import Fault
@@ -75,9 +75,9 @@ class Written:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def step(self, run: ElasticRun, begin: float) -> None:
+    def step(self, number: int, begin: float, members: int) -> None:
         """It counts here, and has just ended."""
-        print(json.dumps([run.counted, begin, time.monotonic(), len(run.members)]), file=self._file)
+        print(json.dumps([number, begin, time.monotonic(), members]), file=self._file)
 
     def over(self, counted: int) -> bool:
         """The last step counts. All read the same number, which lies ahead when it is written."""
@@ -85,10 +85,15 @@ class Written:
 
 
 class Watched:
-    """What the ranks have written so far."""
+    """What the ranks have written so far.
 
-    def __init__(self, ranks: Ranks, folder: Path) -> None:
+    Args:
+      members: ranks below it are members; None: all are.
+    """
+
+    def __init__(self, ranks: Ranks, folder: Path, members: int | None = None) -> None:
         self.ranks, self.folder = ranks, folder
+        self._members = ranks.size if members is None else members
 
     def steps(self, rank: int) -> list[Step]:
         """Of all its lives."""
@@ -107,7 +112,7 @@ class Watched:
 
     def counted(self) -> int:
         """Steps that count at any of them."""
-        return max((step.number for rank in range(self.ranks.size) if (step := self.last(rank))), default=0)
+        return max((step.number for rank in range(self._members) if (step := self.last(rank))), default=0)
 
     def _lives(self, rank: int) -> list[Path]:
         lives = self.folder.glob(f"steps-{rank}-*")
@@ -137,6 +142,25 @@ class Watched:
             )
 
         self.wait(settled)
+
+    def counted_without(self, lost: Collection[int], members: int, since: float) -> float:
+        """When all others of the members have counted a step without these that ended after `since`."""
+        ends: list[float] = []
+
+        def counted() -> bool:
+            found = [
+                self._first(rank, members - len(lost), since) for rank in range(members) if rank not in lost
+            ]
+            if all(found):
+                ends.append(max(step.end for step in found if step))
+            return bool(ends)
+
+        self.wait(counted)
+        return ends[0]
+
+    def _first(self, rank: int, members: int, since: float) -> Step | None:
+        steps = self.steps(rank)
+        return next((step for step in steps if step.end > since and step.members <= members), None)
 
     def end(self, ahead: int = 5) -> list[Any]:
         """Lets all end so many steps later. Returns what each rank returns."""
