@@ -119,6 +119,13 @@ def test_who_is_not_first_goes_where_it_is_called() -> None:
     assert told.called == []
 
 
+def test_who_is_in_no_later_epoch_meets_nobody() -> None:
+    without = Epoch(2, ("a", "c"))
+    told = Told((Epoch(1, ("a", "b", "c")), NONE), (without, Meeting(2, 0, 5000, "127.0.0.1")))
+    with pytest.raises(DeadlineExceeded):  # live: Evicted, with the next tick
+        Groups(told, 60.0)._next_meeting()  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("victim", [None, 0, 3])
 def test_a_joiner_takes_the_state_and_then_its_share(victim: int | None) -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)

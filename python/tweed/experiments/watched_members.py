@@ -175,7 +175,9 @@ def strike(watched: Watched, struck: Struck, members: int, away: float) -> None:
 
     def alive() -> set[int]:
         now = time.monotonic()
-        last = {rank: step.end for rank in range(members) if (step := watched.last(rank))}
+        # Who follows the others until it is let in has steps of no members.
+        steps = {rank: step for rank in range(members) if (step := watched.last(rank))}
+        last = {rank: step.end for rank, step in steps.items() if step.members}
         return {rank for rank, end in last.items() if end > max(now - _LATELY_S, struck_s[rank])}
 
     def ready(fault: Fault) -> bool:
