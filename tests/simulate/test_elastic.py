@@ -52,6 +52,12 @@ def test_all_kinds_of_faults_in_one_run() -> None:
     assert torch.allclose(run.params, trained(Plan(), steps=80).params, rtol=0, atol=1e-12)
 
 
+def test_cuts_between_two_cost_no_member() -> None:
+    plan = Plan.drawn(7, {"cut": 60}, seed=1, mean_steps=2.25)
+    run = trained(plan, 1, steps=150, members=7)
+    assert run.evicted == 0 and run.epochs > 20
+
+
 def test_two_at_once_are_killed_within_one_step() -> None:
     run = trained(Plan.parse("after 3 steps kill 0,4"), steps=8)
     assert (run.kills, run.taken + run.anew) == (2, 1)

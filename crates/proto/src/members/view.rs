@@ -82,8 +82,6 @@ impl View {
         let own = self.mutual(epoch, me, now);
         let rows: Vec<Option<&Ranks>> = epoch.members.iter().map(|m| self.row(epoch, &m.key, now)).collect();
         let is_listed = |a: usize, b: usize| epoch.missing.contains(&(a.min(b) as u16, a.max(b) as u16));
-        // Whom this one does not hear as the epoch says itself may be heard by others, of which nothing has come yet.
-        let may_live = |b: usize| own.contains(b) || epoch.rank(me).is_some_and(|rank| is_listed(rank, b));
         let works = |a: usize, b: usize| match (epoch.members[a] == me, epoch.members[b] == me) {
             (true, _) => own.contains(b),
             (_, true) => own.contains(a),
@@ -92,7 +90,8 @@ impl View {
                 (Some(a_hears), Some(b_hears)) => a_hears.contains(b) && b_hears.contains(a),
                 (Some(a_hears), None) => a_hears.contains(b),
                 (None, Some(b_hears)) => b_hears.contains(a),
-                (None, None) => may_live(a) && may_live(b) && !is_listed(a, b),
+                // Whom this one does not hear others may hear, who will say so with their first beat.
+                (None, None) => (own.contains(a) || own.contains(b)) && !is_listed(a, b),
             },
         };
         let mut kept: Vec<usize> = epoch.rank(me).into_iter().collect();
