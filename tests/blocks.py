@@ -36,7 +36,10 @@ from tweed.data.sampler import *
 from tweed.elastic import *
 from tweed.order import *
 from tweed.recipes import *
+from tweed.simulate.elastic import train
 from tweed.testbed import run_ranks
+from tweed.testbed.faults import Plan
+from tweed.testbed.struck import Struck
 from tweed.torch import Options
 from tweed.transport import *
 

@@ -28,6 +28,10 @@ NOT_RUN = {
         "makes the default group; tests/torch/test_reconfigure.py runs it",
         "store size handles",
     ),
+    "with Struck(plan": (
+        "members are killed; tests/testbed/test_faults.py runs it",
+        "training pid bed folder ready step",
+    ),
     "    run.serve(steps)": (
         "the workers' part is the loop around it; tests/torch/test_server.py runs both",
         "",

@@ -1,8 +1,11 @@
-"""Kills members by SIGKILL while they write checkpoints, one or all, and goes on with another number of them.
+"""Kills members while they write checkpoints, one or all, and goes on with another number of them.
 
     python -m tests.elastic.checkpoint_soak --kills 100 --seed 3
+    python -m tests.elastic.checkpoint_soak --kills 20 --disks 0.5 --seed 3
 
-After each kill the checkpoint that counts is read, and compared with a run in which nobody dies.
+Faults are as `tweed.testbed.faults` has them, a plan for each number of members; `--disks` is the chance that
+before the last kill the disk of one of them is full for half a second. After all are killed the checkpoint
+that counts is read, and compared with a run in which nobody dies.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import random
 import signal
 import tempfile
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
@@ -22,10 +26,13 @@ from tests.elastic.trains import Trainee, sampler, stores
 from tests.simulate.test_elastic import gradient
 from tweed.elastic import Checkpoints
 from tweed.testbed import Failed, RankFailed, Ranks
+from tweed.testbed.faults import Fault, Plan
+from tweed.testbed.struck import Struck
 from tweed.train.folder import latest
 
 #: Steps from one kill to the next, and seconds in which they come.
 _LEAST, _MOST, _PATIENCE_S = 3, 15, 60.0
+_FULL_S = 0.5
 
 
 class Undisturbed:
@@ -46,22 +53,34 @@ class Undisturbed:
         return params.detach()
 
 
-def soak(folder: Path, kills: int, draw: random.Random) -> float:
+def drawn(kills: int, disks: float, seed: int) -> Iterator[tuple[int, Plan]]:
+    """Numbers of members, and what befalls them: in the end all are killed."""
+    draw = random.Random(seed)
+    while kills > 0:
+        size, faults = draw.randint(1, 4), list[Fault]()
+        living = list(range(size))
+        if size > 2 and draw.random() < 0.5:
+            victim = living.pop(draw.randrange(size))
+            faults.append(Fault("kill", (victim,), after_steps=draw.randint(_LEAST, _MOST)))
+            kills -= 1
+        if disks and draw.random() < disks:
+            victim, steps = draw.choice(living), draw.randint(_LEAST, _MOST)
+            faults.append(Fault("disk", (victim,), _FULL_S, after_steps=steps))
+        faults.append(Fault("kill", tuple(living), after_steps=draw.randint(_LEAST, _MOST)))
+        kills -= 1
+        yield size, Plan(tuple(faults))
+
+
+def soak(folder: Path, plans: Iterable[tuple[int, Plan]]) -> float:
     """How far, at most, a checkpoint was from the undisturbed run: the largest difference of a parameter.
 
     Raises: AssertionError if one is of another step than it says.
     """
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    undisturbed, most, done = Undisturbed(), 0.0, 0
-    while done < kills:
-        size = draw.randint(1, 4)
-        with Ranks(stores, size, store.port, folder, f"{done}", 1 << 30) as ranks:
-            _wait(ranks, folder, draw)
-            if size > 2 and draw.random() < 0.5:
-                ranks.kill(draw.randrange(size))
-                done += 1
-                _wait(ranks, folder, draw)
-        done += 1
+    undisturbed, most = Undisturbed(), 0.0
+    for number, (size, plan) in enumerate(plans):
+        with Ranks(stores, size, store.port, folder, f"{number}", 1 << 30) as ranks:
+            _strike(ranks, Struck(plan, size, ranks.pid, full_disks=True), folder, plan)
         step, found = latest(folder), Checkpoints(folder, 2).load()
         assert found is not None and found.tree["where"]["step"] == step
         apart = (found.tree["kept"]["model"]["0"] - undisturbed.at(step)).abs().max()
@@ -69,32 +88,37 @@ def soak(folder: Path, kills: int, draw: random.Random) -> float:
     return most
 
 
-def _wait(ranks: Ranks, folder: Path, draw: random.Random) -> None:
-    """Until some steps more are stored."""
-    until = latest(folder) + draw.randint(_LEAST, _MOST)
+def _strike(ranks: Ranks, struck: Struck, folder: Path, plan: Plan) -> None:
+    """All of them, by the steps that are stored."""
     end = time.monotonic() + _PATIENCE_S
-    while latest(folder) < until:
-        for event in ranks.poll(0.001):
-            if isinstance(event, Failed) and event.error is not None:
-                raise RankFailed(ranks.blame([event]))
-        if time.monotonic() > end:
-            for rank in ranks.running():
-                ranks.kill(rank, signal.SIGUSR1)  # it prints its stacks
-            ranks.poll(0.5)
-            raise TimeoutError(f"step {until} is not stored within a minute")
+    with struck:
+        while not struck.done:
+            for event in ranks.poll(0.001):
+                if isinstance(event, Failed) and event.error is not None:
+                    raise RankFailed(ranks.blame([event]))
+            if struck.turn(latest(folder)) is not None:
+                end = time.monotonic() + _PATIENCE_S
+            if time.monotonic() > end:
+                for rank in ranks.running():
+                    ranks.kill(rank, signal.SIGUSR1)  # it prints its stacks
+                ranks.poll(0.5)
+                raise TimeoutError(
+                    f"no more steps within a minute after {len(struck.log)} faults of `{plan}`"
+                )
 
 
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.elastic.checkpoint_soak")
     parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--disks", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
     given = parser.parse_args()
     torch.set_num_threads(1)
     began = time.monotonic()
     print(f"seed {given.seed}", flush=True)
     with tempfile.TemporaryDirectory() as name:
-        apart = soak(Path(name), given.kills, random.Random(given.seed))
+        apart = soak(Path(name), drawn(given.kills, given.disks, given.seed))
         step = latest(Path(name))
     print(f"{given.kills} kills, {step} steps, {time.monotonic() - began:.0f} s: no checkpoint was damaged")
     print(f"from a run in which nobody dies: {apart:.1e}")

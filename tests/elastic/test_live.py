@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import random
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from tests.elastic.checkpoint_soak import Undisturbed, soak
+from tests.elastic.checkpoint_soak import Undisturbed, drawn, soak
 from tests.elastic.trains import (
     KILLED_AT,
     STEPS,
@@ -26,9 +26,11 @@ from tests.faults.ring import endings
 from tests.simulate.test_elastic import trained
 from tweed.elastic import Elastic, start
 from tweed.elastic.control import Epoch
-from tweed.elastic.group import breaks
-from tweed.errors import UsageError
+from tweed.elastic.group import Groups, breaks
+from tweed.elastic.messages import Meeting
+from tweed.errors import DeadlineExceeded, UsageError
 from tweed.testbed import Ranks
+from tweed.testbed.faults import Plan
 from tweed.train.folder import latest
 
 
@@ -39,7 +41,7 @@ def test_after_a_kill_the_survivors_go_on_and_the_model_is_that_of_a_run_without
         ended = list(endings(ranks, 3).values())
     assert len({digest for digest, _, _ in ended}) == 1
     assert all(epochs == [1, 2] for _, _, epochs in ended)
-    expected = trained(0, 0, steps=STEPS).params
+    expected = trained(Plan(), steps=STEPS).params
     assert torch.allclose(ended[0][1], expected, rtol=0, atol=1e-12)
 
 
@@ -52,7 +54,7 @@ def test_after_a_stop_the_others_go_on_long_before_their_timeout(victim: int) ->
         stopped = endings(ranks, 1)[victim]
     assert len({digest for digest, _, _ in ended}) == 1
     assert all(epochs == [1, 2] for _, _, epochs in ended)
-    assert torch.allclose(ended[0][1], trained(0, 0, steps=STEPS).params, rtol=0, atol=1e-12)
+    assert torch.allclose(ended[0][1], trained(Plan(), steps=STEPS).params, rtol=0, atol=1e-12)
     assert "gone on without this process, in epoch 2" in stopped
 
 
@@ -74,6 +76,56 @@ def test_calls_are_aborted_if_a_member_of_the_group_is_lost(
     assert not breaks("", 1, epoch)  # no group stands
 
 
+class Told:
+    """What a control knows, one after the other; a wait that nothing ends is over at once."""
+
+    key, host = "b", "127.0.0.1"
+
+    def __init__(self, *told: tuple[Epoch, Meeting]) -> None:
+        self._told, self.called = list(told), list[Meeting]()
+
+    @property
+    def epoch(self) -> Epoch:
+        return self._told[0][0]
+
+    def when_changed(self, call: object) -> None: ...
+
+    def call_meeting(self, meeting: Meeting) -> None:
+        self.called.append(meeting)
+
+    def wait_for(
+        self, condition: Callable[[Epoch, Meeting], bool], timeout_s: float
+    ) -> tuple[Epoch, Meeting]:
+        while not condition(*self._told[0]):
+            if len(self._told) == 1:
+                raise DeadlineExceeded("nobody calls")
+            self._told.pop(0)
+        return self._told[0]
+
+
+NONE = Meeting(0, 0, 0, "")
+
+
+def test_who_is_first_when_the_first_is_lost_before_it_has_called_calls_to_the_meeting() -> None:
+    told = Told((Epoch(1, ("a", "b", "c")), NONE), (Epoch(2, ("b", "c")), NONE))
+    epoch, meeting = Groups(told, 60.0)._next_meeting()  # type: ignore[arg-type]
+    assert (epoch.number, [meeting]) == (2, told.called)
+
+
+def test_who_is_not_first_goes_where_it_is_called() -> None:
+    call = Meeting(2, 0, 5000, "127.0.0.1")
+    told = Told((Epoch(1, ("a", "b")), NONE), (Epoch(2, ("c", "b")), NONE), (Epoch(2, ("c", "b")), call))
+    assert Groups(told, 60.0)._next_meeting() == (Epoch(2, ("c", "b")), call)  # type: ignore[arg-type]
+    assert told.called == []
+
+
+def test_who_is_in_no_later_epoch_meets_nobody() -> None:
+    without = Epoch(2, ("a", "c"))
+    told = Told((Epoch(1, ("a", "b", "c")), NONE), (without, Meeting(2, 0, 5000, "127.0.0.1")))
+    with pytest.raises(DeadlineExceeded):  # live: Evicted, with the next tick
+        Groups(told, 60.0)._next_meeting()  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("victim", [None, 0, 3])
 def test_a_joiner_takes_the_state_and_then_its_share(victim: int | None) -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -82,7 +134,7 @@ def test_a_joiner_takes_the_state_and_then_its_share(victim: int | None) -> None
     assert len({(digest, counted) for digest, _, _, counted in ended}) == 1
     counted = ended[0][3]
     assert all(0 <= began <= counted - STEPS_TOGETHER for _, _, began, _ in ended)
-    expected = trained(0, 0, steps=counted).params
+    expected = trained(Plan(), steps=counted).params
     assert torch.allclose(ended[0][1], expected, rtol=0, atol=1e-12)
 
 
@@ -94,11 +146,11 @@ def test_who_leaves_breaks_no_step_and_the_others_go_on(leavers: tuple[int, ...]
     stayed = [one for rank, one in enumerate(ended) if rank not in leavers]
     left = [one for rank, one in enumerate(ended) if rank in leavers]
     assert len({one.digest for one in stayed}) == 1
-    expected = trained(0, 0, steps=STEPS).params
+    expected = trained(Plan(), steps=STEPS).params
     assert torch.allclose(stayed[0].params, expected, rtol=0, atol=1e-12)
     for one in left:
         assert KILLED_AT < one.counted < STEPS
-        expected = trained(0, 0, steps=one.counted).params
+        expected = trained(Plan(), steps=one.counted).params
         assert torch.allclose(one.params, expected, rtol=0, atol=1e-12)
     # Steps of milliseconds may come before the news of an epoch two steps ahead: then one is shared out anew.
     assert all(one.counted <= one.computed <= one.counted + 1 for one in ended)
@@ -111,12 +163,12 @@ def test_who_has_left_may_join_again_with_its_key(tmp_path: Path) -> None:
     ended = [back, *(one for (one,) in stayed)]
     assert len({(one.digest, one.counted) for one in ended}) == 1
     assert left.counted < back.counted
-    expected = trained(0, 0, steps=back.counted).params
+    expected = trained(Plan(), steps=back.counted).params
     assert torch.allclose(back.params, expected, rtol=0, atol=1e-12)
 
 
 def test_a_run_that_is_killed_while_it_writes_goes_on_with_any_number_of_members(tmp_path: Path) -> None:
-    assert soak(tmp_path, kills=4, draw=random.Random(4)) < 1e-12
+    assert soak(tmp_path, drawn(4, 0.0, seed=4)) < 1e-12
     store, last = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False), latest(tmp_path) + 5
     with Ranks(stores, 3, store.port, tmp_path, "last", last) as ranks:
         ended = ranks.join(60)

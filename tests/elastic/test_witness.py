@@ -15,6 +15,7 @@ from tweed.elastic import Elastic, start
 from tweed.elastic.witness import Witness
 from tweed.errors import DataError, PeerLost, UsageError
 from tweed.testbed import Ranks
+from tweed.testbed.faults import Plan
 
 
 @pytest.mark.parametrize(
@@ -31,7 +32,7 @@ def test_members_go_on_whoever_is_lost(dies: dict[int, int], tmp_path: Path) -> 
     ended = [found[rank] for rank in survivors]
     assert len({digest for digest, _, _ in ended}) == 1
     assert all(epoch > 1 for _, _, epoch in ended)
-    assert torch.allclose(ended[0][1], trained(0, 0, steps=STEPS).params, rtol=0, atol=1e-12)
+    assert torch.allclose(ended[0][1], trained(Plan(), steps=STEPS).params, rtol=0, atol=1e-12)
 
 
 def test_a_witness_goes_on_from_its_file_and_from_no_other(tmp_path: Path) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 from tweed.data.sampler import GlobalOrder, Sampler
+from tweed.errors import UsageError
 from tweed.simulate.elastic import Run, Training, train
+from tweed.testbed.faults import Plan
 
 SAMPLES, NUMEL, BATCH = 60, 5, 12
 X = torch.randn(SAMPLES, NUMEL, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -21,21 +24,56 @@ def gradient(params: Tensor, samples: Sequence[int]) -> Tensor:
     return ((out - Y[list(samples)]) * (1 - out**2)) @ x
 
 
-def trained(kills: int, seed: int, steps: int = 50, members: int = 6, lr: float = 0.5) -> Run:
+def trained(plan: Plan, seed: int = 0, steps: int = 50, members: int = 6, lr: float = 0.5) -> Run:
     def sgd(params: list[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.SGD(params, lr=lr, momentum=0.9)
 
     sampler = Sampler(GlobalOrder(SAMPLES, seed=1), BATCH)
     training = Training(gradient, torch.zeros(NUMEL, dtype=torch.float64), sgd, sampler)
-    return train(training, members=members, steps=steps, kills=kills, seed=seed)
+    return train(training, members=members, steps=steps, faults=plan.by_step(), seed=seed)
 
 
 def test_after_kills_at_any_moment_the_model_is_that_of_a_run_without() -> None:
-    undisturbed = trained(0, 0)
+    undisturbed = trained(Plan())
     for seed in range(3):
-        run = trained(40, seed)
-        assert run.kills > 20 and run.taken > 2 and run.anew > 2 and run.epochs > 20
+        run = trained(Plan.drawn(6, {"kill": 40}, seed=seed, mean_steps=0.5), seed)
+        assert run.kills > 15 and run.taken > 2 and run.anew > 2 and run.epochs > 20
         assert torch.allclose(run.params, undisturbed.params, rtol=0, atol=1e-12)
         assert run.counts == undisturbed.counts
     # 50 steps of 12 samples are 10 passes: each sample once in each.
     assert set(undisturbed.counts.values()) == {50 * BATCH // SAMPLES}
+
+
+def test_all_kinds_of_faults_in_one_run() -> None:
+    plan = Plan.drawn(6, {"kill": 8, "stop": 8, "cut": 8}, seed=5, mean_steps=1)
+    run = trained(plan, 5, steps=80)
+    assert run.kills == 8
+    assert run.evicted == 4, "long stops evict; short ones and cuts do not"
+    assert torch.allclose(run.params, trained(Plan(), steps=80).params, rtol=0, atol=1e-12)
+
+
+def test_cuts_between_two_cost_no_member() -> None:
+    plan = Plan.drawn(7, {"cut": 60}, seed=1, mean_steps=2.25)
+    run = trained(plan, 1, steps=150, members=7)
+    assert run.evicted == 0 and run.epochs > 20
+
+
+def test_two_at_once_are_killed_within_one_step() -> None:
+    run = trained(Plan.parse("after 3 steps kill 0,4"), steps=8)
+    assert (run.kills, run.taken + run.anew) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "after 1 step clock 2 by 5s",
+            "members, 0 to 5, have kill, stop, cut, not `after 1 step clock",
+        ),
+        ("after 1 step kill 6", "not `after 1 step kill 6`"),
+        ("after 1s kill 0", "no seconds between steps"),
+    ],
+)
+def test_what_virtual_members_cannot_have_is_refused(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        trained(Plan.parse(text))

@@ -42,9 +42,13 @@ fn with_a_witness_all_but_one_may_die_at_once_and_without_one_the_last_waits() {
 fn a_kill_costs_one_epoch_and_a_cut_between_two_costs_no_member() {
     let kill = run(&calm(5, 0, vec![(10, Fault::Kill(2, true))])).unwrap();
     assert_eq!(kill.epochs, 1);
-    let cut = vec![(0, Fault::Cut(1, 3, 39)), (0, Fault::Cut(3, 1, 39))];
     // One without the link, and one with it again; `run` looks who is in at the end.
-    assert_eq!(run(&calm(5, 0, cut)).unwrap().epochs, 2);
+    for (one, other) in [(1, 3), (0, 3), (0, 1), (3, 4)] {
+        let (there, back) = ((0, Fault::Cut(one, other, 39)), (0, Fault::Cut(other, one, 39)));
+        for cut in [vec![there.clone(), back.clone()], vec![there], vec![back]] {
+            assert_eq!(run(&calm(5, 0, cut.clone())).unwrap().epochs, 2, "{cut:?}");
+        }
+    }
 }
 
 #[test]

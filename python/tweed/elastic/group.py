@@ -16,6 +16,7 @@ import contextlib
 import socket
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -97,21 +98,31 @@ class Groups:
                 dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu")).abort()
 
     def _next_meeting(self) -> tuple[Epoch, Meeting]:
-        """Rank 0 of the last epoch has the store, and says where; the others wait for that."""
-        last, tried, self._store = self._meeting, self._tried, None
+        """Rank 0 of the last epoch has the store, and says where; the others wait for that.
+
+        Who is in no later epoch waits until it is told that the others have gone on without it.
+        """
+        key, last, tried, self._store = self._control.key, self._meeting, self._tried, None
+
+        def is_called(epoch: Epoch, meeting: Meeting, after: Meeting = last) -> bool:
+            return key in epoch.members and meeting > after and meeting.epoch == epoch.number
+
         try:
-            epoch, _ = self._control.wait_for(lambda epoch, _: epoch.number > last.epoch, _AGAIN_S)
+            epoch, _ = self._control.wait_for(
+                lambda epoch, _: epoch.number > last.epoch and key in epoch.members, _AGAIN_S
+            )
         except DeadlineExceeded:
             epoch = self._control.epoch
-        if epoch.members[0] != self._control.key:
+        while epoch.members[0] != key:
             if tried > last:  # it failed here; there may be another, or others may still meet there
                 with contextlib.suppress(DeadlineExceeded):
-                    return self._control.wait_for(
-                        lambda epoch, meeting: meeting > tried and meeting.epoch == epoch.number, _RETRY_S
-                    )
-            return self._control.wait_for(
-                lambda epoch, meeting: meeting > last and meeting.epoch == epoch.number, self._timeout_s
+                    return self._control.wait_for(partial(is_called, after=tried), _RETRY_S)
+            # If who was to call is lost, the next epoch may have this one as its first.
+            epoch, meeting = self._control.wait_for(
+                lambda epoch, meeting: epoch.members[0] == key or is_called(epoch, meeting), self._timeout_s
             )
+            if is_called(epoch, meeting):
+                return epoch, meeting
         self._store = TCPStore(self._control.host, 0, is_master=True, wait_for_workers=False)
         attempt = tried.attempt + 1 if epoch.number == tried.epoch else 0
         meeting = Meeting(epoch.number, attempt, self._store.port, self._control.host)

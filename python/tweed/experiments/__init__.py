@@ -17,6 +17,11 @@ descent             gradient descent in which ranks are silent now and then, sim
 descents            many of these as sides of a comparison
 schedules           schedules on networks: times, bounds, growth
 encoding            what compression takes on this machine
+member_runs         members in a testbed that faults befall, and what a join costs
+watched_members     what the lives of members write, and who is in, from the launcher
+member_training     members that faults befall, and the model of a run in which nobody dies
+member_checkpoints  how long a checkpoint holds a loop up
+torchft_members     torchft's members, which the same befalls
 notes               what was measured, a line each, in a folder
 
 `experiments` measures; what is made of the lines is in `tweed.report.comparison` and in `tweed.systems`.

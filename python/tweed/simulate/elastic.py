@@ -1,21 +1,24 @@
-"""Training by virtual members that are killed and come back.
+"""Training by virtual members that are killed, stopped and cut off from each other, and come back.
 
     training = Training(gradient, start, sgd, Sampler(GlobalOrder(1797), 64))
-    run = train(training, members=8, steps=1000, kills=500, seed=1)
+    plan = Plan.drawn(8, {"kill": 500, "cut": 20}, seed=1, mean_steps=2)    # tweed.testbed.faults
+    run = train(training, members=8, steps=1000, faults=plan.by_step(), seed=1)
     run.params, run.epochs, run.taken
 
 Each worker has what a live one has: a `MemberNode`, which agrees on epochs with the others, and a `Member`,
 which knows what it does about a step. What is virtual is the network between them, which delivers a message
-with the next tick, and death: before a worker has contributed, or within the exchange, so that any part of
-the survivors has the result. At all times more than half of an epoch live, or they would wait for good.
+with the next tick, and what befalls workers: before one has contributed, or within the exchange, so that any
+part of the others has the result. Ticks of silence are to seconds as they are live. At all times more than
+half of an epoch live, or they would wait for good: a fault waits for that, and for those whom it befalls.
 """
 
 from __future__ import annotations
 
 import copy
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -23,6 +26,7 @@ from torch import Tensor, nn
 
 from tweed import _core
 from tweed.data.sampler import Sampler
+from tweed.errors import UsageError
 from tweed.exchange.commit import SumAnew, Take
 from tweed.exchange.member import Member
 
@@ -34,6 +38,29 @@ _SETTINGS = {"beat": 3, "silence": 12, "batch": 1, "stagger": 3, "penalty": 0, "
 #: Agreeing takes a few ticks; after so many it is a defect.
 _MOST_TICKS = 1000
 _TICKS_PER_STEP = 2
+#: Live, a member is lost after a second of silence.
+_TICKS_PER_S = _SETTINGS["silence"]
+_KINDS = ("kill", "stop", "cut")
+
+
+class Fault(Protocol):
+    """What befalls members; `tweed.testbed.faults.Fault` says what its attributes are, and is one."""
+
+    @property
+    def kind(self) -> str:
+        """ "kill", "stop" or "cut"."""
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Whom it befalls; the two ends of a cut."""
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasts."""
+
+    @property
+    def one_way(self) -> bool:
+        """Only what the first end sends is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +89,7 @@ class Run:
       counts: by sample, how often it is in an update that counted.
       epochs: that were agreed after the first.
       kills: workers that died.
+      evicted: workers that were stopped, or not heard, until the others went on without them.
       taken: losses after which some took the result of others.
       anew: losses after which the kept contributions were summed anew.
     """
@@ -70,6 +98,7 @@ class Run:
     counts: Counter[int] = field(default_factory=Counter)
     epochs: int = 0
     kills: int = 0
+    evicted: int = 0
     taken: int = 0
     anew: int = 0
 
@@ -109,27 +138,38 @@ class _Worker:
         self.optimizer.step()
 
 
+def _key(number: int) -> str:
+    """Of a member."""
+    return f"{number:064x}"
+
+
 class _Members:
     """The living workers by key, the messages between them, and what they agree on."""
 
     def __init__(self, count: int, training: Training) -> None:
         self.settings = {**_SETTINGS, "min_members": 1, "max_members": count}
         self._training = training
-        first = [(f"{number:064x}", 0) for number in range(count)]
+        first = [(_key(number), 0) for number in range(count)]
         self.workers = {
             me[0]: _Worker(_core.MemberNode.founder(me, first, [], self.settings), me[0], training, None)
             for me in first
         }
         self._lives = 0
         self._under_way: list[tuple[str, str, bytes]] = []
+        self.stopped: set[str] = set()
+        self.ways: set[tuple[str, str]] = set()  # that are cut
 
     def tick(self) -> None:
-        """Delivers what was sent, and lets time pass."""
+        """Delivers what was sent, and lets time pass. What is for a stopped process waits for it."""
         arriving, self._under_way = self._under_way, []
         for sender, to, message in arriving:
-            if to in self.workers:
+            if to in self.stopped:
+                self._under_way.append((sender, to, message))
+            elif to in self.workers and (sender, to) not in self.ways:
                 self.workers[to].node.receive(sender, message)
         for key, worker in self.workers.items():
+            if key in self.stopped:
+                continue
             worker.node.step(worker.member.counted)
             worker.node.tick()
             self._under_way += [(key, to, message) for to, message in worker.node.poll()]
@@ -151,6 +191,13 @@ class _Members:
         """Of the newest epoch that any of them knows."""
         return max(epoch[0] for worker in self.workers.values() if (epoch := worker.node.epoch()))
 
+    def leave_evicted(self) -> list[str]:
+        """Processes that have been told that the others go on without them end."""
+        found = [key for key, worker in self.workers.items() if worker.node.standing()[0] == "evicted"]
+        for key in found:
+            self.kill(key)
+        return found
+
     def settle(self) -> list[str]:
         """Lets them agree. Returns the keys of members in the order of their ranks."""
         for _ in range(_MOST_TICKS):
@@ -166,33 +213,48 @@ class _Members:
         return ranks if all(epochs.get(key) == last for key in ranks) else None
 
 
-def train(training: Training, *, members: int, steps: int, kills: int = 0, seed: int = 0) -> Run:
-    """Trains while members die at random and come back; members' models are compared bit by bit at each step.
+def train(
+    training: Training,
+    *,
+    members: int,
+    steps: int,
+    faults: Iterable[tuple[int, Fault]] = (),
+    seed: int = 0,
+) -> Run:
+    """Trains while faults befall members; their models are compared bit by bit at each step.
 
     Args:
       members: workers.
       steps: that are to count.
-      kills: about so many workers die, spread over the steps.
-      seed: of who dies when.
+      faults: each with the step within which it comes, or a later one: see the module. Those that do not come
+        about within all steps are left.
+      seed: of when within a step, and of how long a worker is away.
 
-    Raises: AssertionError if members differ or do not agree: a defect of tweed.
+    Raises:
+      UsageError: a fault that virtual members cannot have, or of one that is none of them.
+      AssertionError: members differ or do not agree: a defect of tweed.
     Cost: `steps` times `members` gradients, and some 10 messages per pair of members and step.
     """
+    waiting = deque(faults)
+    for _, fault in waiting:
+        if fault.kind not in _KINDS or max(fault.members) >= members:
+            raise UsageError(f"virtual members, 0 to {members - 1}, have {', '.join(_KINDS)}, not `{fault}`")
     rng = np.random.default_rng(seed)
     group, run, away = _Members(members, training), Run(training.start), Counter[str]()
-    for _ in range(steps):
-        ranks = _let_in(group, away)
-        doomed = _draw(rng, ranks, kills / steps)
-        _Step(group, training, ranks, run, rng).walk(list(doomed))
-        dead = [key for key in doomed if key not in group.workers]  # the step may have counted before
-        run.kills += len(dead)
-        away.update({key: int(rng.integers(1, 4)) for key in dead})
+    for number in range(steps):
+        ranks = _let_in(group, run, away)
+        step = _Step(group, training, ranks, run, rng)
+        step.walk(number, waiting)
+        away.update({key: int(rng.integers(1, 4)) for key in step.gone})
     run.params, run.epochs = group.workers[group.settle()[0]].params.detach(), group.number() - 1
     return run
 
 
-def _let_in(group: _Members, away: Counter[str]) -> list[str]:
+def _let_in(group: _Members, run: Run, away: Counter[str]) -> list[str]:
     """Starts those again whose time has come, and lets members enter the epoch that is agreed."""
+    for key in group.leave_evicted():
+        run.evicted += 1
+        away[key] = 1
     for key in list(away):
         away[key] -= 1
         if away[key] == 0:
@@ -228,10 +290,8 @@ def _feed(group: _Members) -> None:
             worker.take(given.commit.result.clone())
 
 
-def _draw(rng: np.random.Generator, ranks: list[str], rate: float) -> list[str]:
-    """Who dies in this step: fewer than half of the members, in any order."""
-    count = min(int(rng.poisson(rate)), (len(ranks) - 1) // 2)
-    return [str(key) for key in rng.permutation(ranks)[:count]]
+def _keys(fault: Fault) -> tuple[str, ...]:
+    return tuple(map(_key, fault.members))
 
 
 class _Step:
@@ -242,25 +302,54 @@ class _Step:
     ) -> None:
         self.group, self.training, self.run, self.rng = group, training, run, rng
         self.ranks, self.sampler = ranks, group.workers[ranks[0]].member.sampler
+        self.gone: list[str] = []  # keys of those that have died
+        self._total: Tensor | None = None  # what all contributed, once it is summed
 
-    def walk(self, doomed: list[str]) -> None:
-        """`doomed` die one after the other, as long as the step does not count."""
-        while doomed and not self._loses(doomed.pop()):
-            pass
+    def walk(self, number: int, waiting: deque[tuple[int, Fault]]) -> None:
+        """What is due by this step befalls members, one after the other, as long as it does not count."""
+        while waiting and waiting[0][0] <= number and self._may(waiting[0][1]):
+            if self._struck(waiting.popleft()[1]):
+                break
         self._contribute()
         self._finish()
 
-    def _loses(self, dies: str) -> bool:
-        """One dies, the others agree. Whether the step counts at all of them then."""
-        early = self.rng.random() < 0.3
+    def _may(self, fault: Fault) -> bool:
+        """Those whom it befalls are in, and more than half of the members are left."""
+        keys = _keys(fault)
+        return set(keys) <= set(self.ranks) and len(keys) <= (len(self.ranks) - 1) // 2
+
+    def _struck(self, fault: Fault) -> bool:
+        """It befalls them, the others agree. Whether the step counts at all of them then."""
+        epoch, early = self.group.number(), fault.kind == "kill" and self.rng.random() < 0.3
         if early:
-            self.group.kill(dies)
+            self._kill(fault)
         self._contribute()
         if not early:
             self._exchange_in_part()
-            self.group.kill(dies)
+            (self._kill if fault.kind == "kill" else self._last)(fault)
         self.ranks = self.group.settle()
-        return self._after_loss()
+        if self.group.number() > epoch:
+            return self._after_loss()
+        return self._exchange_goes_on()
+
+    def _kill(self, fault: Fault) -> None:
+        for key in _keys(fault):
+            self.group.kill(key)
+            self.gone.append(key)
+            self.run.kills += 1
+
+    def _last(self, fault: Fault) -> None:
+        """A stop, or a cut, from its begin to its end."""
+        keys = _keys(fault)
+        if fault.kind == "stop":
+            self.group.stopped.update(keys)
+        else:
+            one, other = keys
+            self.group.ways.update({(one, other)} if fault.one_way else {(one, other), (other, one)})
+        for _ in range(round(fault.seconds * _TICKS_PER_S)):
+            self.group.tick()
+        self.group.stopped.clear()
+        self.group.ways.clear()
 
     def _living(self) -> list[_Worker]:
         workers = self.group.workers
@@ -279,10 +368,17 @@ class _Step:
             worker.member.counted > self.sampler.step for worker in workers
         ):
             return
-        total = self._sum()
+        self._total = self._sum()
         for worker in workers:
             if self.rng.random() < 0.5:
-                worker.count(total)
+                worker.count(self._total)
+
+    def _exchange_goes_on(self) -> bool:
+        """Nobody was lost. Whether the step counts now."""
+        for worker in self._living():
+            if self._total is not None and worker.member.counted == self.sampler.step:
+                worker.count(self._total)
+        return self._total is not None
 
     def _sum(self) -> Tensor:
         addends = [worker.member.addend() for worker in self._living()]

@@ -22,6 +22,7 @@ SYSTEMS = {
     "compression": "compressors, memories and cadences beside DDP on slow links",
     "cser": "what is not sent is applied at once, alone, and averaged later",
     "dct": "a threshold, held by a controller, decides which values and activations are sent",
+    "elastic": "workers are lost, return and arrive, and training goes on",
     "hoplite": "collectives that form as objects appear, between the tasks and actors of Ray",
     "ltp": "a loss-tolerant transport: gradients do not wait for the last packet",
     "mlfabric": "a hub says which gradient moves first, and none is applied too late",

@@ -13,6 +13,7 @@ bed         the networks that stand
 server      the fork server that ranks come from
 ranks       the launcher's side of ranks, `inside` their own
 lives       a rank that is killed and comes back
+faults      what befalls members, and when, as a value; `struck` does it to processes
 raylets     a Ray cluster with a node per rank
 """
 

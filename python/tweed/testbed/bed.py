@@ -39,6 +39,7 @@ class Bed(Ground):
         if network.emulated:
             self._emulator = Emulator(namespaces, paths(network, self.size), seed)
         self._cut: set[int] = set()
+        self._ways: list[tuple[int, int]] = []
         self._ruled = network.lossy
         self._past = [Counters()] * self.size
 
@@ -72,7 +73,7 @@ class Bed(Ground):
             self._namespaces.run(step)
         self.network = network
         self._ruled |= network.lossy
-        if self._cut:
+        if self._cut or self._ways:
             self._set_rules()
         self._past = [
             past + was.above(now) for past, was, now in zip(self._past, before, self._passing(), strict=True)
@@ -97,9 +98,7 @@ class Bed(Ground):
 
         Raises: UsageError for a rank that is not there; NoTestbed if `nft` is missing.
         """
-        if not 0 <= rank < self.size:
-            raise UsageError(f"there is no rank {rank} in a testbed of {self.size}")
-        require(["nft"])
+        self._check(rank)
         self._cut.add(rank)
         self._set_rules()
 
@@ -108,8 +107,28 @@ class Bed(Ground):
         self._cut.discard(rank)
         self._set_rules()
 
+    def cut_way(self, sender: int, receiver: int) -> None:
+        """Loses every packet from one rank to another, until `heal_way` has been called as often.
+
+        Raises: as `cut`.
+        """
+        self._check(sender, receiver)
+        self._ways.append((sender, receiver))
+        self._set_rules()
+
+    def heal_way(self, sender: int, receiver: int) -> None:
+        """Takes back one `cut_way`."""
+        self._ways.remove((sender, receiver))
+        self._set_rules()
+
+    def _check(self, *ranks: int) -> None:
+        for rank in ranks:
+            if not 0 <= rank < self.size:
+                raise UsageError(f"there is no rank {rank} in a testbed of {self.size}")
+        require(["nft"])
+
     def _set_rules(self) -> None:
-        script = losses(self.network, self.size, sorted(self._cut))
+        script = losses(self.network, self.size, sorted(self._cut), sorted(set(self._ways)))
         self._namespaces.run(Command(HUB, ("nft", "-f", "-"), script))
         self._ruled = True
 

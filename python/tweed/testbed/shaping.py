@@ -21,13 +21,16 @@ def token_bucket(interface: str, rate_bits: int, queue_bytes: int, burst_bytes: 
     return f"qdisc replace dev {interface} root tbf rate {rate_bits}bit burst {burst_bytes} limit {limit}"
 
 
-def losses(network: Network, size: int, cut: Collection[int] = ()) -> str:
-    """A script for the packet filter that loses packets by chance, or all of a host.
+def losses(
+    network: Network, size: int, cut: Collection[int] = (), ways: Collection[tuple[int, int]] = ()
+) -> str:
+    """A script for the packet filter that loses packets by chance, all of a host, or all from one to another.
 
     It puts its rules in the place of those before, and keeps what was counted.
 
     The rules sit at the hub's ports, behind a packet's delay and before the receiver's queue, and count by
-    sender. ARP gets through, but not from and to the ranks in `cut`.
+    sender. ARP gets through, but not from and to the ranks in `cut`,
+    and from the first to the second rank of each pair in `ways`.
     """
     ranks = range(size)
     ports = ", ".join(f'"{names.port(rank)}"' for rank in ranks)
@@ -44,6 +47,7 @@ def losses(network: Network, size: int, cut: Collection[int] = ()) -> str:
         f"    type filter hook egress devices = {{ {ports} }} priority 0",
         *(f"    ether saddr {names.ethernet(rank)} jump lost" for rank in cut),
         *(f"    {_to(rank)} jump lost" for rank in cut),
+        *(f"    ether saddr {names.ethernet(one)} {_to(other)} jump lost" for one, other in ways),
         *(f"    {match}{_chance(ppm)} jump lost" for match, ppm in _chances(network, size)),
         "  }",
         "}",

@@ -81,6 +81,7 @@ impl View {
     pub(super) fn reach(&self, epoch: &Epoch, me: Member, now: u64) -> (Vec<usize>, Vec<(u16, u16)>) {
         let own = self.mutual(epoch, me, now);
         let rows: Vec<Option<&Ranks>> = epoch.members.iter().map(|m| self.row(epoch, &m.key, now)).collect();
+        let is_listed = |a: usize, b: usize| epoch.missing.contains(&(a.min(b) as u16, a.max(b) as u16));
         let works = |a: usize, b: usize| match (epoch.members[a] == me, epoch.members[b] == me) {
             (true, _) => own.contains(b),
             (_, true) => own.contains(a),
@@ -89,7 +90,8 @@ impl View {
                 (Some(a_hears), Some(b_hears)) => a_hears.contains(b) && b_hears.contains(a),
                 (Some(a_hears), None) => a_hears.contains(b),
                 (None, Some(b_hears)) => b_hears.contains(a),
-                (None, None) => own.contains(a) && own.contains(b),
+                // Whom this one does not hear others may hear, who will say so with their first beat.
+                (None, None) => (own.contains(a) || own.contains(b)) && !is_listed(a, b),
             },
         };
         let mut kept: Vec<usize> = epoch.rank(me).into_iter().collect();

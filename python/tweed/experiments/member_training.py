@@ -1,0 +1,137 @@
+"""Members that faults befall train on digits with a total batch; beside them, the same without faults."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tweed.data.sampler import GlobalOrder, Sampler
+from tweed.elastic import ElasticRun
+from tweed.elastic.state import Stateful
+from tweed.experiments.watched_members import Watched, Written, control, strike
+from tweed.testbed import Ranks
+from tweed.testbed.faults import Plan
+from tweed.testbed.lives import lived
+from tweed.testbed.struck import Struck
+from tweed.train.shard import Shard
+
+TASK, BATCH, LR = "digits", 64, 0.05
+#: That nothing befalls: it has the losses of all steps.
+SPARED = 1
+_AWAY = 0.25
+
+
+class Trained(NamedTuple):
+    """Parameters at the end, the loss of each step, over its whole batch, and how many epochs there were."""
+
+    params: list[float]
+    losses: list[float]
+    epochs: int = 1
+
+
+class Trainee:
+    """Model and optimizer, in 32 or 64 bits."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        torch.set_num_threads(1)
+        torch.manual_seed(1)
+        self._shard = Shard(TASK, BATCH, 0, 1)
+        self.model: nn.Module = self._shard.model().to(dtype)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=LR, momentum=0.9)
+        self.sampler = Sampler(GlobalOrder(len(self._shard.samples), seed=1), BATCH)
+        self._dtype = dtype
+
+    def gradient(self, samples: Sequence[int]) -> Tensor:
+        """`[numel + 1]`: the sum of the gradients of these samples, and of their losses."""
+        self.model.zero_grad()
+        total = torch.zeros(1, dtype=self._dtype)
+        if samples:
+            inputs, labels = self._shard.drawn(self._shard.samples[list(samples)])
+            loss = F.cross_entropy(self.model(inputs.to(self._dtype)), labels, reduction="sum")
+            loss.backward()  # type: ignore[no-untyped-call]
+            total = loss.detach().reshape(1)
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.model.parameters()]
+        return torch.cat([*(grad.flatten() for grad in grads), total])
+
+    def step(self, mean: Tensor) -> float:
+        """Takes a step with the mean over a batch. Returns its loss."""
+        at = 0
+        for param in self.model.parameters():
+            param.grad = mean[at : at + param.numel()].view_as(param)
+            at += param.numel()
+        self.optimizer.step()
+        return float(mean[-1])
+
+    @property
+    def params(self) -> list[float]:
+        """All parameters; of tensors that a process sends, only those of its own life can be read."""
+        found: list[float] = nn.utils.parameters_to_vector(self.model.parameters()).tolist()
+        return found
+
+
+def undisturbed(steps: int, dtype: torch.dtype) -> Trained:
+    """One process alone."""
+    trainee, losses = Trainee(dtype), list[float]()
+    sampler = trainee.sampler
+    for _ in range(steps):
+        deal = sampler.deal(["alone"])
+        samples = sampler.order.samples(deal.share("alone"))
+        losses.append(trainee.step(trainee.gradient(samples) / len(samples)))
+        sampler = sampler.counted(deal)
+    return Trained(trainee.params, losses)
+
+
+def compared(members: int, plan: Plan, dtype: torch.dtype) -> dict[str, Any]:
+    """Members train while all faults befall them, and as long as that takes.
+
+    Returns: `steps`, `epochs`, `equal` (members have the same bits at the end), `apart` (the largest
+      difference of a parameter to the undisturbed run), `losses_apart` (of a step's loss), and `seconds`.
+    """
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with Ranks(_rank, members, folder, dtype) as ranks:
+            watched = Watched(ranks, folder)
+            strike(watched, Struck(plan, members, watched.pid, folder=folder), members, _AWAY)
+            watched.settled(members, time.monotonic())
+            ended = watched.end()
+    spared = ended[SPARED]
+    alone = undisturbed(len(spared.losses), dtype)
+    return {
+        "steps": len(spared.losses),
+        "epochs": spared.epochs,
+        "equal": all(one.params == spared.params for one in ended),
+        "apart": _apart(spared.params, alone.params),
+        "losses_apart": _apart(spared.losses, alone.losses),
+        "seconds": time.monotonic() - began,
+    }
+
+
+def _apart(some: Sequence[float], others: Sequence[float]) -> float:
+    return max(abs(one - other) for one, other in zip(some, others, strict=True))
+
+
+def _rank(rank: int, size: int, folder: Path, dtype: torch.dtype) -> Any:
+    return lived(_life, folder, rank, size, folder, dtype)
+
+
+def _life(life: int, rank: int, size: int, folder: Path, dtype: torch.dtype) -> Trained:
+    trainee, losses = Trainee(dtype), list[float]()
+    elastic = control(life, rank, size, size, folder)
+    keep: dict[str, Stateful] = {"model": trainee.model, "optimizer": trainee.optimizer}
+    run = ElasticRun(elastic, trainee.sampler, keep, check_every=1)
+    with Written(folder, rank, life) as written:
+        while not written.over(run.counted):
+            begin = time.monotonic()
+            losses.append(trainee.step(run.step(trainee.gradient)))
+            written.step(run.counted, begin, len(run.members))
+    run.finish()
+    elastic.close()
+    return Trained(trainee.params, losses, len(run.epochs))

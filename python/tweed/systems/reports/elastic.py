@@ -1,0 +1,158 @@
+"""Goals and tables of the experiment on members that come and go. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+
+from tweed.experiments.member_checkpoints import OURS as PARTS
+from tweed.experiments.member_checkpoints import TORCH
+from tweed.experiments.notes import Line, find, where
+from tweed.experiments.torchft_members import SETTINGS
+from tweed.report.comparison import Goal, goals, missing
+from tweed.report.study import Section, Study, Table
+
+#: The day since when the goals stand.
+FIXED = "2026-11-25"
+OURS = "tweed"
+#: By what members are struck with: later than a step, in the median and always, in seconds. The deadline of
+#: what no kernel tells of is 2 s.
+LATE_S = {"kill": (0.15, 1.0), "two at once": (0.15, 1.0), "stop": (2.15, 3.0), "cut": (2.15, 3.0)}
+WORDS = {
+    "kill": "a kill",
+    "two at once": "two kills at once",
+    "stop": "a SIGSTOP",
+    "cut": "a cut, no FIN",
+}
+#: Times longer than ours, of torchft with these settings.
+TORCHFT = dict(zip(SETTINGS, (10.0, 3.0), strict=True))
+#: Of what is trained, to that of one process that nothing befalls.
+APART = {"float64": ("apart", 1e-12, "the model"), "float32": ("losses_apart", 1e-3, "the loss of each step")}
+#: A join: the median step, times one before; the longest, as a share of a copy that all wait for.
+JOIN_STEP, JOIN_PAUSE = 1.3, 1 / 3
+#: Of what the loop stands still for `async_save`.
+CHECKPOINT = 0.25
+
+
+def study(lines: Sequence[Line]) -> Study:
+    """The report of the notes' lines."""
+    lead = (
+        "Workers are lost, return and arrive, and training goes on: what each costs, and what the model is."
+    )
+    parts = [Section("Goals", tables=[goals(verdicts(lines), fixed=FIXED)])]
+    tables = [_struck(lines), _trained(lines), _held(lines)]
+    parts += [Section("What was measured", tables=[table for table in tables if table.rows])]
+    return Study("Members that come and go", lead, [*parts, Section("To keep in mind", words=_words(lines))])
+
+
+def verdicts(lines: Sequence[Line]) -> Iterator[Goal]:
+    """Every goal, and whether it was met."""
+    for workers in (4, 8):
+        for what, bounds in LATE_S.items():
+            if workers == 8 or what != "two at once":  # two of four are half of them, which wait
+                yield from _late(lines, workers, what, bounds)
+    for side, times in TORCHFT.items():
+        yield _torchft(lines, side, times)
+    for dtype, (key, most, words) in APART.items():
+        goal = f"digits, {dtype}: {words} within {most:g} of a run without kills"
+        line = find(lines, kind="trained", type=dtype)
+        yield missing(goal) if line is None else _within(goal, line, key, most)
+    yield from _join(lines)
+    goal = f"a checkpoint holds the loop up at most {CHECKPOINT:g} of `async_save`"
+    line = find(lines, kind="checkpoints")
+    if line is None:
+        yield missing(goal)
+    else:
+        share = statistics.median(line["seconds"][PARTS]) / statistics.median(line["seconds"][TORCH])
+        yield goal, f"{share:.2f}", share <= CHECKPOINT
+
+
+def _late(lines: Sequence[Line], workers: int, what: str, bounds: tuple[float, float]) -> Iterator[Goal]:
+    median, most = bounds
+    goal = f"{WORDS[what]}, {workers} workers: the step ends at most {median:g} s late (median)"
+    always = f"{WORDS[what]}, {workers} workers: at most {most:g} s late, always"
+    line = find(lines, kind="struck", side=OURS, workers=workers, what=what)
+    if line is None:
+        yield from (missing(goal), missing(always))
+        return
+    late_s = line["late_s"]
+    yield goal, f"{statistics.median(late_s):+.3f} s of {len(late_s)}", statistics.median(late_s) <= median
+    yield always, f"{max(late_s):+.3f} s", max(late_s) <= most
+
+
+def _torchft(lines: Sequence[Line], side: str, times: float) -> Goal:
+    goal = f"a kill of one of 4: {times:g} times less late than {side}"
+    ours = find(lines, kind="struck", side=OURS, workers=4, what="kill")
+    theirs = find(lines, kind="struck", side=side, workers=4, what="kill")
+    if ours is None or theirs is None:
+        return missing(goal)
+    factor = statistics.median(theirs["late_s"]) / max(statistics.median(ours["late_s"]), 1e-3)
+    return goal, f"{factor:.1f}×", factor >= times
+
+
+def _within(goal: str, line: Line, key: str, most: float) -> Goal:
+    equal = "members equal" if line["equal"] else "members differ"
+    words = f"{line[key]:.1e} after {line['kills']} kills, {equal}"
+    return goal, words, line[key] <= most and bool(line["equal"])
+
+
+def _join(lines: Sequence[Line]) -> Iterator[Goal]:
+    step = f"a join: the median step at most {JOIN_STEP:g} times one before"
+    pause = f"a join: the longest pause at most {JOIN_PAUSE:.2f} of a copy that all wait for"
+    line = find(lines, kind="join")
+    if line is None:
+        yield from (missing(step), missing(pause))
+        return
+    ratio = statistics.median(line["spans_s"]) / line["plain_s"]
+    share = (max(line["spans_s"]) - line["plain_s"]) / line["copied_s"]
+    yield step, f"{ratio:.2f}×", ratio <= JOIN_STEP
+    yield pause, f"{share:.2f}", share <= JOIN_PAUSE
+
+
+def _struck(lines: Sequence[Line]) -> Table:
+    rows = []
+    for line in where(lines, kind="struck"):
+        late_s = line["late_s"]
+        spans = [line["step_s"], statistics.median(late_s), max(late_s), statistics.median(line["back_s"])]
+        name = f"{line['side']}, {line['workers']} workers, {WORDS[line['what']]}"
+        rows.append([name, f"{len(late_s)}", *(f"{1e3 * span:.0f}" for span in spans)])
+    head = ["members", "times", "step (ms)", "later: median (ms)", "most (ms)", "all in again after (ms)"]
+    return Table("The step within which members are lost, beside one that nobody is lost in", head, rows)
+
+
+def _trained(lines: Sequence[Line]) -> Table:
+    rows = [
+        [
+            f"{line['type']}, {line['members']} members", f"{line['kills']}", f"{line['steps']}",
+            f"{line['epochs']}", f"{line['apart']:.1e}", f"{line['losses_apart']:.1e}",
+            f"{line['seconds']:.0f}",
+        ]
+        for line in where(lines, kind="trained")
+    ]  # fmt: skip
+    head = ["digits", "kills", "steps", "epochs", "models apart", "losses apart", "seconds"]
+    return Table("Beside one process that nothing befalls", head, rows)
+
+
+def _held(lines: Sequence[Line]) -> Table:
+    line = find(lines, kind="checkpoints")
+    seconds = {} if line is None else line["seconds"]
+    rows = [
+        [side, *(f"{1e3 * value:.1f}" for value in (statistics.median(found), max(found)))]
+        for side, found in seconds.items()
+    ]
+    size = 0 if line is None else line["bytes"] // 10**6
+    return Table(
+        f"A checkpoint of {size} MB by 4 ranks holds the loop up", ["", "median (ms)", "most (ms)"], rows
+    )
+
+
+def _words(lines: Sequence[Line]) -> list[str]:
+    found = [
+        "Links have 100 Mbit/s; who is killed, or evicted, comes back and joins. A stop and a cut from all "
+        "others last four seconds. tweed takes a second of silence for a loss, whatever the deadline is.",
+        "Gradients are computed by a sleep; the model trained on digits runs on loopback. Checkpoints are of "
+        "ranks that do nothing else: what writing in the background costs later steps is not in it.",
+    ]
+    if not any(line["side"] in SETTINGS for line in where(lines, kind="struck")):
+        found.append("torchft was not installed: `pip install torchft-nightly` puts it beside.")
+    return found

@@ -1,0 +1,45 @@
+"""What befalls members in an experiment, what they train, and how long checkpoints hold them up."""
+
+from __future__ import annotations
+
+import torch
+
+from tweed.experiments.member_checkpoints import held_up
+from tweed.experiments.member_runs import lateness, strikes
+from tweed.experiments.member_training import Trainee, undisturbed
+
+
+def test_victims_come_in_turns_from_rank_0_on() -> None:
+    found = strikes(4, {"kill": 5, "two at once": 1, "stop": 1, "cut": 1}, seed=1)
+    assert [strike.lost for strike in found] == [(0,), (1,), (2,), (3,), (0,), (0, 1), (0,), (0,)]
+    assert {fault.kind for strike in found[:6] for fault in strike.plan.faults} == {"kill"}
+    cut = found[-1].plan.faults
+    assert [fault.members for fault in cut] == [(0, 1), (0, 2), (0, 3)]
+    assert [fault.after_s for fault in cut[1:]] == [0, 0]  # all at once
+    assert strikes(4, {"kill": 5}, seed=1) == found[:5] != strikes(4, {"kill": 5}, seed=2)
+
+
+def test_a_gradient_of_all_samples_is_the_sum_of_those_of_parts() -> None:
+    trainee = Trainee(torch.float64)
+    whole, none = trainee.gradient(range(10)), trainee.gradient([])
+    parts = trainee.gradient(range(3)) + trainee.gradient(range(3, 10))
+    assert torch.allclose(whole, parts, rtol=0, atol=1e-12)
+    assert whole.dtype == torch.float64 and not none.any() and none.shape == whole.shape
+
+
+def test_what_nothing_befalls_learns() -> None:
+    found = undisturbed(30, torch.float32)
+    assert len(found.losses) == 30 and found.losses[-1] < found.losses[0]
+
+
+def test_both_sides_of_checkpoints_are_held_up_in_each_round() -> None:
+    found = held_up(2, 100_000, 2)
+    assert {side: len(spans) for side, spans in found.items()} == {"tweed": 2, "async_save": 2}
+    assert min(map(min, found.values())) > 0
+
+
+def test_members_are_struck_one_after_the_other_and_come_back() -> None:
+    plans = strikes(3, {"kill": 1}, seed=1)
+    (found,) = lateness(3, plans, numel=1000, compute_s=0.02)
+    assert (found["what"], found["workers"], len(found["late_s"]), len(found["back_s"])) == ("kill", 3, 1, 1)
+    assert min(found["back_s"]) > 0
