@@ -2,8 +2,8 @@
 
     python -m tests.attach.elastic_soak --members 4 --kills 40 --seed 7
 
-One is killed when all are in and have made some steps together; rank 1 is spared. At the end the models are
-compared with each other, and with that of the same loop without tweed.
+Faults are as `tweed.testbed.faults` has them, each when all are in; rank 1 is spared. At the end the models
+are compared with each other, and with that of the same loop without tweed.
 """
 
 from __future__ import annotations
@@ -13,18 +13,21 @@ import random
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 
 import tweed
-from bench.watched import Watched, Written, control
 from tests.attach.elastic_loops import BATCH, Trainee, dataset, ended, undisturbed
-from tweed.elastic import ElasticRun
+from tweed.experiments.watched_members import Watched, Written, control, strike
 from tweed.testbed import Ranks
-from tweed.testbed.lives import kill, lived
+from tweed.testbed.faults import Plan
+from tweed.testbed.lives import lived
+from tweed.testbed.struck import Struck
 
 _COMPUTE_S = 0.01
+#: Between drawn faults, on average.
+_MEAN_S = 0.05
 
 
 class Outcome(NamedTuple):
@@ -51,7 +54,7 @@ def _life(life: int, rank: int, size: int, folder: Path, at_most: int | None) ->
                 before = run.counted
                 trainee.learn(x, y, lambda: time.sleep(_COMPUTE_S))
                 if run.counted > before:
-                    written.step(cast("ElasticRun", run), begin)
+                    written.step(run.counted, begin, len(run.members))
                     begin = time.monotonic()
                 if written.over(run.counted):
                     break
@@ -59,14 +62,11 @@ def _life(life: int, rank: int, size: int, folder: Path, at_most: int | None) ->
     return Outcome(end.digest, end.flat.tolist(), end.counted, len(end.epochs))
 
 
-def soak(folder: Path, members: int, kills: int, at_most: int | None, draw: random.Random) -> list[Outcome]:
+def soak(folder: Path, members: int, plan: Plan, at_most: int | None) -> list[Outcome]:
     """What each member has at the end."""
     with Ranks(_rank, members, folder, at_most) as ranks:
         watched = Watched(ranks, folder)
-        for _ in range(kills):
-            watched.settled(members, time.monotonic())
-            time.sleep(draw.uniform(0.0, 5 * _COMPUTE_S))
-            kill(folder, draw.choice([rank for rank in range(members) if rank != 1]))
+        strike(watched, Struck(plan, members, watched.pid, folder=folder), members, away=0.0)
         watched.settled(members, time.monotonic())
         found: list[Outcome] = watched.end(ahead=50)
     return found
@@ -82,8 +82,9 @@ def main() -> None:
     given = parser.parse_args()
     began = time.monotonic()
     print(f"seed {given.seed}", flush=True)
+    plan = Plan.drawn(given.members, {"kill": given.kills}, seed=given.seed, mean_s=_MEAN_S, spared=[1])
     with tempfile.TemporaryDirectory() as name:
-        found = soak(Path(name), given.members, given.kills, given.at_most, random.Random(given.seed))
+        found = soak(Path(name), given.members, plan, given.at_most)
         lives = len(list(Path(name).glob("steps-*")))
     counted = found[1].counted
     apart = (torch.tensor(found[1].flat, dtype=torch.float64) - undisturbed(counted)).abs().max()

@@ -23,15 +23,15 @@ impl Content {
 
     /// Puts `pieces` in place of all from `at` on.
     pub(crate) fn write(&mut self, at: u64, pieces: &[(u64, u64)]) {
-        if self.pieces.is_empty() {
-            self.start = at;
-        }
         while self.pieces.last().is_some_and(|piece| piece.0 > at) {
             let begin = self.pieces.len().checked_sub(2).map_or(self.start, |before| self.pieces[before].0);
             match begin >= at {
                 true => drop(self.pieces.pop()),
                 false => self.pieces.iter_mut().next_back().into_iter().for_each(|piece| piece.0 = at),
             }
+        }
+        if self.pieces.is_empty() {
+            self.start = at;
         }
         for &piece in pieces {
             match self.pieces.last_mut().filter(|last| last.1 == piece.1) {
@@ -72,6 +72,14 @@ impl Content {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_write_before_the_first_begins_there() {
+        let mut content = Content::default();
+        content.write(10, &[(20, 1)]);
+        content.write(0, &[(5, 2)]);
+        assert_eq!(content.read(0..5), [(5, 2)]);
+    }
 
     #[test]
     fn a_write_replaces_the_rest() {
