@@ -67,8 +67,15 @@ def talk(rank: int, size: int) -> str:
 
 def gone(pids: list[int]) -> bool:
     """Waits until no process of `pids` runs. A dead one that nobody has collected counts as gone."""
+
+    def runs(pid: int) -> bool:
+        try:
+            return psutil.Process(pid).status() != "zombie"
+        except psutil.NoSuchProcess:
+            return False
+
     for _ in range(1000):
-        if not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids):
+        if not any(map(runs, pids)):
             return True
         time.sleep(0.01)
     return False
