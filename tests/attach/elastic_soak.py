@@ -67,7 +67,6 @@ def soak(folder: Path, members: int, plan: Plan, at_most: int | None) -> list[Ou
     with Ranks(_rank, members, folder, at_most) as ranks:
         watched = Watched(ranks, folder)
         strike(watched, Struck(plan, members, watched.pid, folder=folder), members, away=0.0)
-        watched.settled(members, time.monotonic())
         found: list[Outcome] = watched.end(ahead=50)
     return found
 

@@ -88,7 +88,6 @@ def _life(life: int, rank: int, size: int, folder: Path) -> Outcome:
 def _soak(watched: Watched, members: int, plan: Plan) -> list[Outcome]:
     """All befalls members as soon as so many are in that there may be one less."""
     strike(watched, Struck(plan, members, watched.pid, folder=watched.folder), members, _AWAY)
-    watched.settled(members, time.monotonic())
     ended: list[Outcome] = watched.end()
     return ended
 

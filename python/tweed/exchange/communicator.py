@@ -21,7 +21,6 @@ from tweed.exchange.hub.links.rank_links import RankLink, RankLinks
 from tweed.exchange.losses import Losses
 from tweed.exchange.owners import Owners, mean_of
 from tweed.metrics import timeline
-from tweed.metrics.timeline import Span
 from tweed.strategy import Strategy
 from tweed.transport import Ltp
 
@@ -192,14 +191,14 @@ class Communicator:
             ended = time.monotonic()
             self.stats.waiting_s += ended - began
         # Not of a wait that failed: its group may be gone.
-        timeline.note(Span("wait", began, ended, timeline.last_heard(before, self._link_counters())))
+        timeline.note("wait", began, ended, timeline.last_heard(before, self._link_counters()))
 
     @contextmanager
     def encoding(self) -> Iterator[None]:
         """Within, codecs work."""
         began = time.monotonic()
         yield
-        timeline.note(Span("encode", began, time.monotonic()))
+        timeline.note("encode", began, time.monotonic())
 
     def _link_counters(self) -> list[dict[str, Any]]:
         return engine.link_counters(self.group) if timeline.records() else []

@@ -100,7 +100,6 @@ def compared(members: int, plan: Plan, dtype: torch.dtype) -> dict[str, Any]:
         with Ranks(_rank, members, folder, dtype) as ranks:
             watched = Watched(ranks, folder)
             strike(watched, Struck(plan, members, watched.pid, folder=folder), members, _AWAY)
-            watched.settled(members, time.monotonic())
             ended = watched.end()
     spared = ended[SPARED]
     alone = undisturbed(len(spared.losses), dtype)

@@ -6,7 +6,6 @@ A life writes each step down (`Written`); the launcher reads it (`Watched`), and
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -38,12 +37,11 @@ class Step(NamedTuple):
 
 def control(life: int, rank: int, founders: int, most: int, folder: Path) -> Control:
     """This life among the members: the first ones found, the others join."""
-    host = os.environ.get("TWEED_HOST", "127.0.0.1")
-    elastic, store = Elastic(1, most, host=host), folder / "store"
+    elastic, store = Elastic(1, most), folder / "store"
     if life == 0 and rank < founders:
         if rank == 0:
-            place = TCPStore(host, 0, is_master=True, wait_for_workers=False)
-            write_atomic(store, f"{host}:{place.port}")
+            place = TCPStore(elastic.host, 0, is_master=True, wait_for_workers=False)
+            write_atomic(store, f"{elastic.host}:{place.port}")
         else:
             address, port = _text(store).split(":")
             place = TCPStore(address, int(port), is_master=False)
@@ -170,7 +168,8 @@ class Watched:
 
 def strike(watched: Watched, struck: Struck, members: int, away: float) -> None:
     """Lets all faults befall members; each waits until those whom it befalls are in, and as many others that
-    at most this share of the members is away then. Who was struck is in again when it has ended a step."""
+    at most this share of the members is away then. Who was struck is in again when it has ended a step.
+    Returns when all are in again, and have made some steps together."""
     most, struck_s = max(1, int(away * members)), dict.fromkeys(range(members), 0.0)
 
     def alive() -> set[int]:
@@ -194,3 +193,4 @@ def strike(watched: Watched, struck: Struck, members: int, away: float) -> None:
     with struck:
         while not struck.done:
             watched.wait(turned)
+    watched.settled(members, time.monotonic())

@@ -5,7 +5,7 @@ hub_snapshot   the same of a hub and its members                          pure
 source       what the engine tells
 job          what else a process can tell: the job's name, training
 options      what a user wants of it
-timeline     when a step encodes, and when it waits                     pure
+timeline     when a step encodes, and when it waits
 publish      the thread that hands it on: every rank to rank 0, rank 0 to
 live           `tweed top`, over a Unix socket                             and the end of `tweed top`
 prometheus     Prometheus

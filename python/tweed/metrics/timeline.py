@@ -44,10 +44,10 @@ def records() -> bool:
     return _spans is not None
 
 
-def note(span: Span) -> None:
+def note(what: What, began_s: float, ended_s: float, last: tuple[int, str] | None = None) -> None:
     """Adds a span, if somebody records."""
     if _spans is not None:
-        _spans.append(span)
+        _spans.append(Span(what, began_s, ended_s, last))
 
 
 def last_heard(

@@ -20,7 +20,7 @@ from tweed.torch.build import CannotCompile, extension, say
 from tweed.torch.meeting import Place
 from tweed.torch.node import node
 from tweed.torch.options import Options, known_variables, unknown_variables
-from tweed.torch.reconfigure import Reconfigurable
+from tweed.torch.reconfigure import NO_MEMBERS, Reconfigurable
 from tweed.torch.rendezvous import join, told_to_others
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def engine_group(group: dist.ProcessGroup | None = None) -> Losses:
         name = (group or dist.distributed_c10d._get_default_group()).group_name
         raise UsageError(f"group {name!r} is not of the backend 'tweed'; make it with backend=\"tweed\"")
     if found.losses is None:
-        raise UsageError("the group has no members yet: call torch.distributed._reconfigure first")
+        raise UsageError(NO_MEMBERS)
     return found.losses
 
 
@@ -142,16 +142,16 @@ def _made(given: Any, pg_options: object) -> tuple[object, Kept]:
         begin(group, terms.plan)
         if place.rank == 0:
             _say_what_runs(place, group.links, group.describe(), options)
-    again = Reconfigurable(engine, place.name, options, place.timeout.total_seconds(), begin)
+    reconfigurable = Reconfigurable(engine, place.name, options, place.timeout.total_seconds(), begin)
     if options.binding == "python" or not _native(options, place):
         from tweed.torch.fallback import PythonGroup
 
-        return PythonGroup(group, given, again), kept
+        return PythonGroup(group, given, reconfigurable), kept
     from tweed import _core
 
     table, address = _core.engine_table(), 0 if group is None else group.address()
-    create = extension().create
-    return create(table, address, given.group_rank, given.group_size, given, again.handle, again.make), kept
+    anew = (reconfigurable.handle, reconfigurable.make)
+    return extension().create(table, address, given.group_rank, given.group_size, given, *anew), kept
 
 
 def _begin(kept: Kept, options: Options, group: Group, plan: Plan) -> None:

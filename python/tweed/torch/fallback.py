@@ -25,10 +25,10 @@ from tweed.torch.engine import ANY_RANK, Operation
 from tweed.torch.flight import Flight, Work
 from tweed.torch.host_memory import Call
 from tweed.torch.memory import empty
+from tweed.torch.reconfigure import NO_MEMBERS, Reconfigurable
 
 if TYPE_CHECKING:
     from tweed._core import Group
-    from tweed.torch.reconfigure import Reconfigurable
 
 
 Tensors = list[Tensor]
@@ -43,11 +43,11 @@ _ProcessGroup: Any = dist.ProcessGroup
 class PythonGroup(_ProcessGroup):  # type: ignore[misc]
     """A process group over the engine's group. Made by `tweed.torch.backend.create`."""
 
-    def __init__(self, group: Group | None, given: Any, again: Reconfigurable) -> None:
+    def __init__(self, group: Group | None, given: Any, reconfigurable: Reconfigurable) -> None:
         super().__init__(given.group_rank, given.group_size)
         from tweed import _core
 
-        self._group, self._again = group, again
+        self._group, self._reconfigurable = group, reconfigurable
         self._engine = engine.table(_core.engine_table())
         self._rank, self._size = given.group_rank, given.group_size
         self._timeout: timedelta = given.timeout
@@ -63,7 +63,7 @@ class PythonGroup(_ProcessGroup):  # type: ignore[misc]
 
     def _address(self) -> int:
         if self._group is None:
-            raise UsageError("the group has no members yet: call torch.distributed._reconfigure first")
+            raise UsageError(NO_MEMBERS)
         return self._group.address()
 
     def _launch(self, call: Call, opts: Any = None) -> Work:
@@ -100,12 +100,12 @@ class PythonGroup(_ProcessGroup):  # type: ignore[misc]
             self._engine.abort(self._address(), b"abort() was called on the process group")
 
     def get_reconfigure_handle(self) -> str:
-        return self._again.handle
+        return self._reconfigurable.handle
 
     def reconfigure(self, opts: Any) -> dist.Work:
         timeout_s = None if opts.timeout is None else opts.timeout.total_seconds()
         ordered = not isinstance(opts.handles, set)
-        self._group, self._rank = self._again.make(opts.uuid, list(opts.handles), ordered, timeout_s)
+        self._group, self._rank = self._reconfigurable.make(opts.uuid, list(opts.handles), ordered, timeout_s)
         self._size, self._sequence = len(opts.handles), 0
         return Work([], self._sequence)
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tweed._core import Group, Node
 
 _PREFIX = "tweed:"
+NO_MEMBERS = "the group has no members yet: call torch.distributed._reconfigure first"
 
 
 def encode(descriptor: bytes, terms: RankTerms) -> str:

@@ -14,6 +14,9 @@
 //! only a copy of at least [`ENOUGH`] of the best pace there is for it. Where such a one is busy with a slower receiver,
 //! the faster one steps in between: it pulls from the copy, and the slower one, which needs little, from it.
 //!
+//! **Another shard.** A receiver that has told another process since, as that was the shard to it, follows no order upon what it told
+//! this one: each order repeats the *view* of the report that it is for. When it tells this one again, it is believed.
+//!
 //! **What cannot happen.** A copy feeds two; a circle (whoever has lost its feeder is never granted one that pulls from it,
 //! however many stand between).
 

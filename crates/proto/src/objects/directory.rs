@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::broadcast::Copies;
+use super::broadcast::{Copies, Grant};
 use super::deleted::Deleted;
 use super::message::{Action, Message, Order, Report, State};
 use super::reduce::Plan;
@@ -255,8 +255,7 @@ impl Directory {
         while let Some(grants) = entry.copies.grant() {
             let block = *entry.block.get_or_insert_with(|| broadcast_block(receivers, format.size, &costs));
             let generation = entry.generation;
-            let feed = |grant: super::broadcast::Grant| {
-                let super::broadcast::Grant { receiver, from, view } = grant;
+            let feed = |Grant { receiver, from, view }| {
                 (receiver, Order::Feed { object, format, generation, from, view, block })
             };
             orders.extend(grants.into_iter().map(feed));

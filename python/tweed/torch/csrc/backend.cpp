@@ -57,8 +57,12 @@ void check_splits(const char* title, const std::vector<int64_t>& splits, const a
 
 }  // namespace
 
-Backend::Backend(GroupRef group, int rank, int size, c10::intrusive_ptr<Options> options, Again again)
-    : c10d::Backend(rank, size), group_(std::move(group)), options_(std::move(options)), again_(std::move(again)) {
+Backend::Backend(GroupRef group, int rank, int size, c10::intrusive_ptr<Options> options,
+                 Reconfigurable reconfigurable)
+    : c10d::Backend(rank, size),
+      group_(std::move(group)),
+      options_(std::move(options)),
+      reconfigurable_(std::move(reconfigurable)) {
   init();
 }
 

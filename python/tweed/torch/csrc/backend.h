@@ -13,7 +13,7 @@
 namespace tweed {
 
 // What `reconfigure` needs: this process's handle, and `Reconfigurable.make` of reconfigure.py.
-struct Again {
+struct Reconfigurable {
   const tweed_table* table;
   std::string handle;
   std::shared_ptr<PyObject> make;
@@ -31,7 +31,7 @@ using TensorLists = std::vector<std::vector<at::Tensor>>;
 class Backend final : public c10d::Backend {
  public:
   // `group` is null before the members have met by `reconfigure`.
-  Backend(GroupRef group, int rank, int size, c10::intrusive_ptr<Options> options, Again again);
+  Backend(GroupRef group, int rank, int size, c10::intrusive_ptr<Options> options, Reconfigurable reconfigurable);
 
   const std::string getBackendName() const override { return "tweed"; }
   c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
@@ -79,7 +79,7 @@ class Backend final : public c10d::Backend {
 
 #ifdef C10D_BACKEND_HAS_RECONFIGURE
   bool supportsReconfigure() const override { return true; }
-  c10d::ReconfigureHandle get_reconfigure_handle() const override { return again_.handle; }
+  c10d::ReconfigureHandle get_reconfigure_handle() const override { return reconfigurable_.handle; }
   // Not beside other calls of this group, as all that changes a process group.
   WorkRef reconfigure(const c10d::ReconfigureOptions& opts) override;
 #endif
@@ -120,7 +120,7 @@ class Backend final : public c10d::Backend {
 
   GroupRef group_;
   const c10::intrusive_ptr<Options> options_;
-  const Again again_;
+  const Reconfigurable reconfigurable_;
   uint64_t sequence_ = 0;
   std::optional<std::vector<WorkRef>> coalescing_;
 };

@@ -26,8 +26,9 @@ c10::intrusive_ptr<c10d::Backend> create(uintptr_t table_address, uintptr_t grou
       "tweed", std::chrono::duration_cast<std::chrono::milliseconds>(given.timeout));
   options->group_name = given.group_id;
   options->global_ranks_in_group.assign(given.global_ranks_in_group.begin(), given.global_ranks_in_group.end());
-  tweed::Again again{table, std::move(handle), tweed::shared(make.release().ptr())};
-  return c10::make_intrusive<tweed::Backend>(std::move(group), rank, size, std::move(options), std::move(again));
+  tweed::Reconfigurable reconfigurable{table, std::move(handle), tweed::shared(make.release().ptr())};
+  return c10::make_intrusive<tweed::Backend>(std::move(group), rank, size, std::move(options),
+                                             std::move(reconfigurable));
 }
 
 }  // namespace

@@ -16,9 +16,10 @@ WorkRef Backend::reconfigure(const c10d::ReconfigureOptions& opts) {
   const py::gil_scoped_acquire gil;
   py::object timeout_s = py::none();
   if (opts.timeout) timeout_s = py::float_(static_cast<double>(opts.timeout->count()) / 1e3);
-  const py::tuple made = py::reinterpret_borrow<py::object>(again_.make.get())(opts.uuid, handles, ordered, timeout_s);
+  const auto make = py::reinterpret_borrow<py::object>(reconfigurable_.make.get());
+  const py::tuple made = make(opts.uuid, handles, ordered, timeout_s);
   const auto address = made[0].attr("address")().cast<uintptr_t>();
-  group_ = std::make_shared<Group>(again_.table, reinterpret_cast<tweed_group*>(address));
+  group_ = std::make_shared<Group>(reconfigurable_.table, reinterpret_cast<tweed_group*>(address));
   rank_ = made[1].cast<int>();
   size_ = static_cast<int>(handles.size());
   sequence_ = 0;
