@@ -6,6 +6,7 @@ sends the plan to all. A probe so short is coarse: it tells a long link from a s
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from tweed.collective import Links, Plan, plan
 from tweed.errors import DeadlineExceeded
+from tweed.torch import long_packets
 from tweed.torch.messages import Watch, receive, send
 
 if TYPE_CHECKING:
@@ -28,9 +30,8 @@ _SHORT = 5  # round trips of next to nothing
 _LONG_BYTES = 2**14, 2**17  # what one carries; and two more, where that has come through soon
 _SOON_S = 0.25
 _ENOUGH_S = 5.0  # where much is lost, each message takes seconds, and the first few have shown it
-#: A long message that has not crossed by then never will, where none of the short ones was lost: their times
-#: differ by less than the second figure, and TCP waits longer before it sends again.
-_STUCK_S, _AGAIN_S = 10.0, 0.15
+#: A long message that has not crossed by then is looked into, for so long.
+_STUCK_S, _LOOK_S = 8.0, 4.0
 
 
 @dataclass(frozen=True)
@@ -56,18 +57,33 @@ class _Watched:
 
     group: Group
     watch: Watch
-    hosts: Sequence[str]
+    descriptors: Sequence[bytes]
 
-    def until(self, limit_s: float, why: str) -> _Watched:
-        """The same, where a message that takes longer raises DeadlineExceeded with these words."""
-        end = time.monotonic() + limit_s
+    def doubting(self, rank: int, short_s: float) -> _Watched:
+        """The same, where a long message to `rank` that takes long raises, if no long packet reaches it."""
+        end = time.monotonic() + _STUCK_S
 
         def look() -> None:
+            nonlocal end
             self.watch()
             if time.monotonic() > end:
-                raise DeadlineExceeded(why)
+                end = math.inf
+                address = json.loads(self.descriptors[rank])["tcp"]
+                if address and not long_packets.cross(address, _LOOK_S):
+                    raise DeadlineExceeded(self._stuck(rank, short_s))
 
         return replace(self, watch=look)
+
+    def _stuck(self, rank: int, short_s: float) -> str:
+        here, there = _in_words(self.descriptors[0]), _in_words(self.descriptors[rank])
+        return (
+            f"short messages from rank 0 on {here} to rank {rank} on {there} cross and are answered within "
+            f"{short_s * 1000:.1f} ms, and one of {_LONG_BYTES[0]} bytes was not in {_STUCK_S:.0f} s, nor "
+            f"did any come over new connections in {_LOOK_S:.0f} s: long packets are lost on the way, as "
+            "where a tunnel's MTU is below the interface's, and a firewall drops the ICMP that says so. On "
+            "both hosts: sudo sysctl -w net.ipv4.tcp_mtu_probing=1, or a smaller MTU: sudo ip link set dev "
+            "INTERFACE mtu 1280; `ping -M do -s 1472 ADDRESS` shows it"
+        )
 
     def send(self, rank: int, message: Tensor) -> None:
         send(self.group, rank, message, self.watch)
@@ -76,7 +92,7 @@ class _Watched:
         return receive(self.group, rank, message, self.watch)
 
 
-def agree(group: Group, overrules: Mapping[str, str], watch: Watch, hosts: Sequence[str]) -> Plan:
+def agree(group: Group, overrules: Mapping[str, str], watch: Watch, descriptors: Sequence[bytes]) -> Plan:
     """Measures, plans, and has all ranks of `group` run by the plan. All ranks must call it.
 
     Args:
@@ -84,11 +100,11 @@ def agree(group: Group, overrules: Mapping[str, str], watch: Watch, hosts: Seque
       overrules: builders by collective that are not chosen.
       watch: called some times a second; what it raises ends it. A rank that has not come to the group at all
         is no part of it, so the group cannot tell of it.
-      hosts: by rank, where it is, in words.
+      descriptors: of its ranks (`Node.descriptor`).
 
     Raises: DeadlineExceeded where short messages cross and long ones do not; at rank 0, which tells why.
     """
-    watched = _Watched(group, watch, hosts)
+    watched = _Watched(group, watch, descriptors)
     chosen = _lead(watched, overrules) if group.rank == 0 else _follow(watched)
     group.adopt(chosen.rows())
     return chosen
@@ -124,22 +140,16 @@ def _probe(watched: _Watched, rank: int, enough: float) -> Probe:
     while len(short) < _SHORT and time.monotonic() < enough:
         short.append(_round_trip(watched, rank, 1))
     less, more = _LONG_BYTES
-    limit_s = _STUCK_S if max(short) - min(short) < _AGAIN_S else math.inf
-    first = _round_trip(watched.until(limit_s, _stuck(watched, rank, median(short))), rank, less)
+    first = _round_trip(watched.doubting(rank, median(short)), rank, less)
     if first - median(short) > _SOON_S:
         return Probe(short, less, [first])
     return Probe(short, more, [_round_trip(watched, rank, more) for _ in range(2)])
 
 
-def _stuck(watched: _Watched, rank: int, short_s: float) -> str:
-    here, there = watched.hosts[0], watched.hosts[rank]
-    return (
-        f"short messages from rank 0 on {here} to rank {rank} on {there} cross and are answered within "
-        f"{short_s * 1000:.1f} ms, and one of {_LONG_BYTES[0]} bytes was not in {_STUCK_S:.0f} s: long "
-        "packets are lost on the way, as where a tunnel's MTU is below the interface's, and a firewall drops "
-        "the ICMP that says so. On both hosts: sudo sysctl -w net.ipv4.tcp_mtu_probing=1, or a smaller MTU: "
-        "sudo ip link set dev INTERFACE mtu 1280; `ping -M do -s 1472 ADDRESS` shows it"
-    )
+def _in_words(descriptor: bytes) -> str:
+    """Where a rank is: its host, and the address at which others call it."""
+    known = json.loads(descriptor)
+    return f"{known['host']} ({known['tcp'] or 'calls others only'})"
 
 
 def _round_trip(watched: _Watched, rank: int, length: int) -> float:

@@ -28,7 +28,7 @@ from tweed.torch.agreement import RankTerms, conflict
 from tweed.torch.measure import agree
 from tweed.torch.messages import barrier
 from tweed.torch.options import Options
-from tweed.torch.rendezvous import group_id, in_words, one_host, rank_terms
+from tweed.torch.rendezvous import group_id, one_host, rank_terms
 
 if TYPE_CHECKING:
     from tweed._core import Group, Node
@@ -151,8 +151,7 @@ class Reconfigurable:
         # Links may be there from before: only this shows that the others have begun this group too.
         barrier(group, max(0.001, end - time.monotonic()))
         if links is NETWORK:
-            hosts = [in_words(descriptor) for descriptor in members.descriptors]
-            chosen = agree(group, self.options.overrules(), lambda: self._look(end), hosts)
+            chosen = agree(group, self.options.overrules(), lambda: self._look(end), members.descriptors)
         self.made(group, chosen)
         return group, members.rank
 

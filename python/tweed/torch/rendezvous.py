@@ -98,8 +98,7 @@ def _meet(node: Node, meeting: Meeting, options: Options) -> tuple[Group, Terms]
         )
         if terms.assumed:
             # Within the meeting: who fails here, or before, leaves why for those who are further.
-            hosts = [in_words(descriptor) for descriptor in terms.descriptors]
-            chosen = agree(group, options.overrules(), meeting.look, hosts)
+            chosen = agree(group, options.overrules(), meeting.look, terms.descriptors)
             terms = replace(terms, plan=chosen, assumed=False)
     except PeerLost:
         meeting.look(at_once=True)  # who is gone may have left why
@@ -285,12 +284,6 @@ def one_host(descriptors: Sequence[bytes]) -> bool:
     known = [json.loads(descriptor) for descriptor in descriptors]
     places = {(descriptor["boot"], descriptor["network"]) for descriptor in known}
     return len(places) == 1 and not any(descriptor["wire_only"] for descriptor in known)
-
-
-def in_words(descriptor: bytes) -> str:
-    """Where a rank is: its host, and the address at which others call it."""
-    known = json.loads(descriptor)
-    return f"{known['host']} ({known['tcp'] or 'calls others only'})"
 
 
 def _choose(descriptors: Sequence[bytes], place: Place, options: Options) -> Terms:
