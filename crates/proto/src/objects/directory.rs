@@ -95,12 +95,6 @@ impl Directory {
                 }
                 self.forward(broken.target, processes);
             }
-            Report::Ahead { target, slot, generation } => {
-                if let Some(plan) = self.plans.get_mut(&target) {
-                    plan.handle_ahead(slot, generation);
-                }
-                self.forward(target, processes);
-            }
             Report::Lost { .. } => {}
         }
     }

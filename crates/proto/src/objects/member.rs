@@ -351,8 +351,10 @@ impl Member {
                 self.actions.push_back(Action::Failed { object, why: Failure::Deleted { object } });
             }
             Order::Assign(assign) => self.assign(assign),
-            Order::Ledger { request, attempt, ledger } => self.keep(request, attempt, ledger),
-            Order::Release { target, attempt } => self.release(target, attempt),
+            Order::Ledger { request, attempt, ledger, assigns } => {
+                self.keep(request, attempt, ledger, assigns);
+            }
+            Order::Release { target, attempt, holders } => self.release(target, attempt, holders),
             Order::Lost { process, .. } => self.handle_lost(process),
             Order::Reduced { target, included, small } => {
                 if let Some((format, bytes)) = small {

@@ -20,11 +20,11 @@
 //! their generation, and their holders what they have. In `Ranges` only the slot begins anew, where its parent's copy
 //! ends; slots below go further back only if their own sum began later than that.
 //!
-//! *When the shard dies.* Each change of a slot goes to the destination first, as a [`Ledger`]. When another process becomes
-//! the shard, the destination sends it there, and the plan goes on ([`Plan::resume`]): it repeats all orders, upon which
-//! holders repeat what is broken. Generations that it gives out are higher than any that the old shard can have. An order of
-//! that one may have come to its holder, and its ledger not yet to the destination: the holder sees by the numbers of its orders that
-//! it is ahead, and says so ([`Plan::handle_ahead`]).
+//! *When the shard dies.* Each change of a slot goes to the destination, as a [`Ledger`] with the orders that follow from it, and
+//! the destination passes these on. So no holder follows what the destination has not kept. When another process becomes
+//! the shard, the destination sends it the ledger, and follows the old one no longer; the plan goes on ([`Plan::resume`]): it
+//! repeats all orders, upon which holders repeat what is broken. Generations that it gives out are higher than any that
+//! the old shard can have. While the destination is dead, and nobody has taken its place, no order goes out.
 //!
 //! *What cannot happen.* A value sums one id twice: an id takes one slot, and one that is in a range of the result does
 //! not return. A sum ends before all that its feeds announce: an open slot is a feed without a source. A slot's holder
@@ -198,14 +198,6 @@ impl Plan {
         }
     }
 
-    /// The sum of a slot may be of other sources than are planned here: it begins anew, with all on the way to the root.
-    pub(crate) fn handle_ahead(&mut self, slot: Slot, generation: u32) {
-        if self.slots.get(slot as usize).is_some_and(|place| place.generation == generation) {
-            self.begin_path(slot);
-            self.settle();
-        }
-    }
-
     /// A process is dead. What it held is given up where nobody takes it; elsewhere its parent has to report.
     pub(crate) fn handle_lost(&mut self, process: Process) {
         self.lost.insert(process);
@@ -240,7 +232,7 @@ impl Plan {
         let is_mended = self.slots.iter().any(|place| place.history.entries() > 1);
         self.may_lag = true;
         self.place(ROOT).holder = Some(Holder { process, object: None });
-        self.changed.insert(ROOT);
+        self.changed.extend(0..self.slots.len() as Slot); // what the one before did not pass on any more
         self.touched.extend(0..self.slots.len() as Slot);
         if is_mended {
             self.begin(ROOT, 0);
@@ -266,12 +258,16 @@ impl Plan {
         included
     }
 
-    /// Whoever holds a sum may drop it.
+    /// Whoever holds a sum may drop it. Without a destination each is told so.
     pub(crate) fn release(&mut self) {
-        let release = Order::Release { target: self.request.target, attempt: self.attempt };
+        let (target, attempt) = (self.request.target, self.attempt);
         let holders = self.slots.iter().filter_map(|place| place.holder).map(|holder| holder.process);
         let holders: BTreeSet<Process> = holders.chain(self.log.holders()).collect();
-        self.orders.extend(holders.into_iter().map(|process| (process, release.clone())));
+        let release = |holders| Order::Release { target, attempt, holders };
+        match self.root() {
+            Some(root) => self.orders.push((root, release(holders.into_iter().collect()))),
+            None => self.orders.extend(holders.into_iter().map(|process| (process, release(Vec::new())))),
+        }
     }
 
     /// Is a source among those that are summed, or waits for it?
@@ -360,47 +356,41 @@ impl Plan {
         Feed { slot, generation: place.generation, range: place.taken_from..tree.format.size, source }
     }
 
-    /// Sends what has changed to the destination, and to who sums.
+    /// Sends what has changed to the destination, with the orders that it is to pass on.
     fn flush(&mut self) {
-        let at = self.orders.len();
-        for slot in std::mem::take(&mut self.changed) {
-            let Some(tree) = &self.tree else { return };
-            let Some(holder) = self.slots[slot as usize].holder else { continue };
-            if tree.shape.is_leaf(slot) {
-                continue;
-            }
-            let (format, block) = (tree.format, tree.block);
-            let current = self.below(slot).into_iter().map(|child| self.feed(child));
-            let feeds = self.slots[slot as usize].closed.iter().cloned().chain(current).collect();
-            let (target, attempt) = (self.request.target, self.attempt);
-            let place = self.place(slot);
-            place.version += 1;
-            let assign = Assign {
-                target,
-                attempt,
-                version: place.version,
-                slot,
-                generation: place.generation,
-                own: holder.object,
-                format,
-                block,
-                from: place.from,
-                feeds,
-                op: self.request.op,
-            };
-            self.log.push(holder.process, &assign);
-            self.orders.push((holder.process, Order::Assign(assign)));
-        }
-        let Some(tree) = &self.tree else { return };
+        let Some(root) = self.root().filter(|_| self.tree.is_some()) else { return };
+        let changed = std::mem::take(&mut self.changed);
+        let assigns: Vec<(Process, Assign)> =
+            changed.into_iter().filter_map(|slot| self.assignment(slot)).collect();
+        assigns.iter().for_each(|(holder, assign)| self.log.push(*holder, assign));
         let slots = std::mem::take(&mut self.touched).into_iter();
         let places: Vec<(Slot, Place)> =
             slots.map(|slot| (slot, self.slots[slot as usize].clone())).collect();
-        if let Some(root) = self.root().filter(|_| !places.is_empty()) {
+        if let Some(tree) = self.tree.as_ref().filter(|_| !places.is_empty()) {
             let &Tree { ref shape, format, first, block } = tree;
             let gone = self.gone.iter().copied().collect();
             let ledger = Ledger { form: shape.form, format, block, first, places, gone };
             let (request, attempt) = (self.request.clone(), self.attempt);
-            self.orders.insert(at, (root, Order::Ledger { request, attempt, ledger }));
+            self.orders.push((root, Order::Ledger { request, attempt, ledger, assigns }));
         }
+    }
+
+    /// What the holder of a slot has to do from now on; none where nobody sums.
+    fn assignment(&mut self, slot: Slot) -> Option<(Process, Assign)> {
+        let holder = self.slots[slot as usize].holder?;
+        let &Tree { ref shape, format, block, .. } = self.tree.as_ref()?;
+        if shape.is_leaf(slot) {
+            return None;
+        }
+        let current = self.below(slot).into_iter().map(|child| self.feed(child));
+        let feeds = self.slots[slot as usize].closed.iter().cloned().chain(current).collect();
+        let (target, attempt, op) = (self.request.target, self.attempt, self.request.op);
+        let place = self.place(slot);
+        place.version += 1;
+        let (version, generation, from) = (place.version, place.generation, place.from);
+        let own = holder.object;
+        let assign =
+            Assign { target, attempt, version, slot, generation, own, format, block, from, feeds, op };
+        Some((holder.process, assign))
     }
 }

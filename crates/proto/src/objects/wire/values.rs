@@ -45,7 +45,6 @@ variants!(Report {
     8u8 = Lost { process, object },
     9u8 = Gone { target, object },
     10u8 = Unable { target, why },
-    11u8 = Ahead { target, slot, generation },
 });
 
 variants!(Order {
@@ -54,8 +53,8 @@ variants!(Order {
     2u8 = Restart { object, generation },
     3u8 = Deleted { object },
     4u8 = Assign(assign),
-    5u8 = Ledger { request, attempt, ledger },
-    6u8 = Release { target, attempt },
+    5u8 = Ledger { request, attempt, ledger, assigns },
+    6u8 = Release { target, attempt, holders },
     7u8 = Lost { process, target },
     8u8 = Reduced { target, included, small },
     9u8 = Failed { target, why },
