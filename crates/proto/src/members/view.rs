@@ -11,6 +11,8 @@ struct Heard {
     at: u64,
     /// False also when its link has ended since.
     hears_me: bool,
+    /// False while nothing has come of this life of it: it is new, and has time.
+    has_spoken: bool,
     beat: Beat,
 }
 
@@ -34,7 +36,12 @@ impl View {
             let known = before.remove(&peer.key).filter(|heard| heard.beat.incarnation == peer.incarnation);
             let beat = Beat { incarnation: peer.incarnation, ..Beat::default() };
             // A member that votes comes twice.
-            self.heard.entry(peer.key).or_insert(known.unwrap_or(Heard { at: now, hears_me: true, beat }));
+            self.heard.entry(peer.key).or_insert(known.unwrap_or(Heard {
+                at: now,
+                hears_me: true,
+                has_spoken: false,
+                beat,
+            }));
         }
     }
 
@@ -42,7 +49,7 @@ impl View {
     pub(super) fn note(&mut self, from: &Key, beat: Beat, now: u64) -> bool {
         match self.heard.get_mut(from) {
             Some(heard) if heard.beat.incarnation == beat.incarnation => {
-                *heard = Heard { at: now, hears_me: beat.hears_you, beat };
+                *heard = Heard { at: now, hears_me: beat.hears_you, has_spoken: true, beat };
                 true
             }
             _ => false,
@@ -81,6 +88,10 @@ impl View {
     pub(super) fn reach(&self, epoch: &Epoch, me: Member, now: u64) -> (Vec<usize>, Vec<(u16, u16)>) {
         let own = self.mutual(epoch, me, now);
         let rows: Vec<Option<&Ranks>> = epoch.members.iter().map(|m| self.row(epoch, &m.key, now)).collect();
+        let may_hear = |rank: usize| {
+            let heard = self.heard.get(&epoch.members[rank].key);
+            own.contains(rank) && heard.is_some_and(|heard| heard.has_spoken)
+        };
         let is_listed = |a: usize, b: usize| epoch.missing.contains(&(a.min(b) as u16, a.max(b) as u16));
         let works = |a: usize, b: usize| match (epoch.members[a] == me, epoch.members[b] == me) {
             (true, _) => own.contains(b),
@@ -90,8 +101,9 @@ impl View {
                 (Some(a_hears), Some(b_hears)) => a_hears.contains(b) && b_hears.contains(a),
                 (Some(a_hears), None) => a_hears.contains(b),
                 (None, Some(b_hears)) => b_hears.contains(a),
-                // Whom this one does not hear others may hear, who will say so with their first beat.
-                (None, None) => (own.contains(a) || own.contains(b)) && !is_listed(a, b),
+                // Whom this one does not hear others may hear, who will say so with their first beat. Of one who is new itself
+                // nothing follows: it may be as dead.
+                (None, None) => (may_hear(a) || may_hear(b)) && !is_listed(a, b),
             },
         };
         let mut kept: Vec<usize> = epoch.rank(me).into_iter().collect();
