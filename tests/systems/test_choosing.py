@@ -9,7 +9,7 @@ import pytest
 from tweed.experiments.time_to_accuracy import DDP
 from tweed.named import named_strategy
 from tweed.systems import compression
-from tweed.systems.reports.choosing import LOSSES, RATES, TYPED, UNKNOWN, quickest, sections
+from tweed.systems.reports.choosing import LOSSES, RATES, TYPED, UNKNOWN, place, quickest, sections
 
 Lines = list[dict[str, Any]]
 
@@ -43,6 +43,11 @@ def test_cells_are_what_was_measured() -> None:
     found = rows([*LINES, trained("DCT", 0.91)], [])
     ours, theirs = ["200 ms", "5.00 KB", "91.00%"], ["1,000 ms", "5.00 KB", "90.00%"]
     assert found["10 Mbit/s, 0 % lost"] == ["`dct(sparsity=0.99)`", *ours, DDP, *theirs]
+
+
+def test_what_links_lose_is_a_place_of_its_own() -> None:
+    lossy = [timed(DDP, 2.0) | {"rate": place("10mbit", "1 %")}]
+    assert rows([*LINES, *lossy], [])["10 Mbit/s, 1 % lost"][4:6] == [DDP, "2,000 ms"]
 
 
 def test_what_nobody_measured_is_called_so() -> None:

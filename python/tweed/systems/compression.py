@@ -23,6 +23,7 @@ from tweed.experiments.training import Config, Method
 from tweed.named import named_strategy
 from tweed.strategy import Strategy
 from tweed.systems import System
+from tweed.systems.reports import choosing
 from tweed.systems.reports import compression as report
 from tweed.systems.reports.compression import DILOCO, LADDER, LOCAL, SIGNED
 
@@ -79,9 +80,9 @@ EARLY = 128
 def experiment(notes: Notes, quick: bool) -> None:
     """Searches learning rates, times steps behind links, and trains with five seeds.
 
-    Cost: some two hours of two cores: 21 sides train about fifteen times each, some 15 seconds a time with no
-    network between ranks; 20 minutes behind slow links. Only the latter needs a quiet machine. Quick: one
-    minute.
+    Cost: some two and a half hours of two cores: 21 sides train about fifteen times each, some 15 seconds a
+    time with no network between ranks; 40 minutes behind slow links. Only the latter needs a quiet machine.
+    Quick: one minute.
     """
     testbed.preload("tweed.experiments.training", "tweed.train.tasks.fashion_mnist")
     # What "auto" takes depends on the link.
@@ -101,6 +102,10 @@ def experiment(notes: Notes, quick: bool) -> None:
         return
     for rate in RATES:
         ranks.time(sides, config, rate, _rounds(5, 1.0))
+    # For docs/choosing.md. TCP brings what is lost, so only the time per step is another one.
+    named = [side for side in sides if side.label == DDP or side.label in choosing.TYPED]
+    for place in (choosing.place(rate, loss) for rate in RATES for loss in choosing.LOSSES[1:]):
+        ranks.time(named, config, place, _rounds(5, 1.0))
     # Does compression do harm where it does not pay?
     plain = [Method(report.EVERY, named_strategy("every_step"), warm=24)]
     plain += [Method(report.OFF, named_strategy("auto"), warm=24)]

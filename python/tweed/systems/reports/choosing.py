@@ -32,7 +32,7 @@ OVER |= {peer: f"TCP, {peer}" for peer in ltp.PEERS}
 RATES = {**compression.WORDS, "10gbit": "10 Gbit/s"}
 LOSSES = ("0 %", "0.1 %", "1 %", "3 %")
 #: The rate of workers in ltp.md, and the round trips that are shown.
-LOSSY, ROUND_TRIPS_MS = "100mbit", ("0.1", "40")
+LTP_RATE, ROUND_TRIPS_MS = "100mbit", ("0.1", "40")
 #: Points by which the accuracy of what is named may be below DDP's.
 POINTS = 0.5
 
@@ -58,17 +58,18 @@ def _network(
     compressed: Sequence[Line], exchanged: Sequence[Line], rate: str, loss: str
 ) -> Iterator[list[str]]:
     """What is quickest, and the peer that was measured beside it."""
-    name = f"{RATES[rate]}, {loss} lost"
-    if loss == LOSSES[0]:
-        yield [name, *_cells(compressed, quickest(compressed, rate), rate), *_cells(compressed, DDP, rate)]
-    elif rate != LOSSY:
-        yield [name, *[UNKNOWN] * 8]
-    else:
-        for round_trip in ROUND_TRIPS_MS:
-            steps = _steps_s(exchanged, ltp.Place(loss, round_trip))
-            best = min(steps, key=lambda side: steps[side], default=None)
-            both = [cell for side in (best, "cubic") for cell in _over(steps, side)]
-            yield [f"{name}, round trips of {round_trip} ms", *both]
+    name, there = f"{RATES[rate]}, {loss} lost", place(rate, loss)
+    yield [name, *_cells(compressed, quickest(compressed, there), there), *_cells(compressed, DDP, there)]
+    for round_trip in ROUND_TRIPS_MS if rate == LTP_RATE and loss != LOSSES[0] else ():
+        steps = _steps_s(exchanged, ltp.Place(loss, round_trip))
+        best = min(steps, key=lambda side: steps[side], default=None)
+        both = [cell for side in (best, "cubic") for cell in _over(steps, side)]
+        yield [f"{name}, round trips of {round_trip} ms", *both]
+
+
+def place(rate: str, loss: str) -> str:
+    """Where steps were timed, as notes of `tweed reproduce compression` have it."""
+    return rate if loss == LOSSES[0] else f"{rate},loss={loss.replace(' ', '')}"
 
 
 def quickest(lines: Sequence[Line], rate: str) -> str | None:
