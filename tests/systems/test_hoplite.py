@@ -25,8 +25,8 @@ def test_a_few_simulated_processes_meet_the_goals(tmp_path: Path) -> None:
 def test_live_lines_are_judged_beside_ray(ray_s: float, met: bool) -> None:
     facts = {"kind": "live", "nodes": 8, "s_b": 0.5, "collective": "broadcast"}
     lines: list[Line] = [
-        {**facts, "side": "tweed", "seconds": [0.6, 0.6, 9.0]},
-        {**facts, "side": "ray", "seconds": [ray_s] * 3},
+        {**facts, "side": "tweed", "seconds": [0.6, 0.6, 9.0], "busy": 0.4},
+        {**facts, "side": "ray", "seconds": [ray_s] * 3, "busy": 0.3},
     ]
     found = {goal: verdict for goal, _, verdict in verdicts(lines) if verdict is not None}
     assert found == {
@@ -44,6 +44,20 @@ def test_applications_are_shown_beside_ray_and_their_bound() -> None:
     ]
     shown = {section.title: section for section in sections(lines)}["Applications, beside Ray's objects"]
     assert shown.tables[0].rows == [["serving, 8 workers", "5.00", "10.00", "2.0×", "4.10"]]
+
+
+def test_applications_are_judged_by_their_number_of_workers() -> None:
+    facts = {"kind": "application", "s_b": 0.5, "application": "serving", "bound": 4.1}
+    lines: list[Line] = [
+        {**facts, "nodes": nodes, "side": side, "seconds": [seconds]}
+        for nodes in (9, 17)
+        for side, seconds in (("tweed", 1.0), ("ray", 3.0))
+    ]
+    found = {goal: verdict for goal, _, verdict in verdicts(lines) if verdict is not None}
+    assert found == {
+        "serving, 8 workers: 2.2 times as fast as Ray's objects": True,
+        "serving, 16 workers: 3.3 times as fast as Ray's objects": False,
+    }
 
 
 def test_updates_are_simulated_both_ways(tmp_path: Path) -> None:

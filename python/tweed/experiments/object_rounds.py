@@ -1,7 +1,9 @@
-"""Broadcast, sum and all-reduce of arrays between actors on raylets, by tweed's objects and by Ray's own.
+"""Broadcast, sum and all-reduce of arrays between actors on raylets, by tweed's objects and by what Ray has.
 
 The launcher opens a testbed and a cluster; the driver runs in it (`python -m tweed.experiments.object_rounds
-ADDRESS NODES NUMEL ROUNDS`) and prints a line per side and collective.
+ADDRESS NODES NUMEL ROUNDS`) and prints a line per side and collective. Sides beside tweed's: Ray's own
+objects; a binary tree of Ray's tasks, which sums; and `ray.util.collective` on Gloo, whose members are known
+before.
 """
 
 from __future__ import annotations
@@ -14,26 +16,32 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import psutil
 
 from tweed.testbed import Network, opened
 from tweed.testbed.raylets import raylets
 
-RATE_MBIT = 200
+#: Such that the processors of the machine, which all raylets share, are no bottleneck.
+RATE_MBIT = 50
 COLLECTIVES = ("broadcast", "sum", "all_reduce")
-SIDES = ("tweed", "ray")
+SIDES = ("tweed", "ray", "tree", "gloo")
+#: What a side does not do.
+_NONE = {("broadcast", "tree"), ("all_reduce", "tree")}
+_GROUP = "rounds"
 
 
 def measure(nodes: int, s_b: float, rounds: int) -> Iterator[Mapping[str, Any]]:
-    """Runs all sides on a cluster of so many nodes, each behind a link of 200 Mbit/s.
+    """Runs all sides on a cluster of so many nodes, each behind a link of `RATE_MBIT`.
 
     Args:
       s_b: seconds that an array's bytes take over one link.
 
-    Returns: a line per side and collective, with `seconds` per round.
+    Returns: a line per side and collective, with `seconds` per round, and how `busy` the processors were
+      meanwhile, as a share of all.
 
     Raises: NoTestbed where namespaces cannot be made; UsageError where Ray is missing.
 
-    Cost: 5 s of a processor per node, and the rounds.
+    Cost: 10 s of a processor per node, and the rounds.
     """
     numel = int(s_b * RATE_MBIT * 1e6 / 8 / 4)
     yield from in_cluster(nodes, "tweed.experiments.object_rounds", [str(nodes), str(numel), str(rounds)])
@@ -54,7 +62,8 @@ def in_cluster(nodes: int, module: str, words: Sequence[str]) -> Iterator[Mappin
 class Worker:
     """An actor: holds an array, and does each side's part of a collective."""
 
-    def __init__(self, rank: int, numel: int) -> None:
+    def __init__(self, rank: int, size: int, numel: int) -> None:
+        self._rank, self._size = rank, size
         self._array = np.full(numel, float(rank + 1), np.float32)
 
     def put(self, side: str) -> list[Any]:
@@ -89,14 +98,38 @@ class Worker:
             total += ray.get(ref)
         return float(total[-1]), [ray.put(total)]
 
+    def add(self, *others: Any) -> Any:
+        """Its array and others', which Ray brings here."""
+        return np.sum([self._array, *others], axis=0, dtype=np.float32)
 
-def _round(actors: Sequence[Any], side: str, collective: str) -> tuple[float, bool]:
-    """Seconds of one round, and whether everybody has what it must."""
+    def meet(self) -> None:
+        """Forms the group of Gloo."""
+        from ray.util import collective
+
+        backend: Any = "gloo"  # Ray's annotation is that of a class of names
+        collective.init_collective_group(self._size, self._rank, backend, _GROUP)
+
+    def collect(self, name: str) -> float:
+        """One element of what a collective of Gloo leaves here."""
+        import torch
+        from ray.util import collective
+
+        tensor = torch.from_numpy(self._array.copy())
+        if name == "broadcast":
+            collective.broadcast(tensor, 0, _GROUP)
+        elif name == "sum":
+            collective.reduce(tensor, 0, _GROUP)
+        else:
+            collective.allreduce(tensor, _GROUP)
+        return float(tensor[-1])
+
+
+def _by_objects(actors: Sequence[Any], side: str, collective: str) -> tuple[float, set[float]]:
+    """With tweed's objects, or Ray's. Returns seconds, and what is left of elements."""
     import ray
 
     import tweed.ray
 
-    everyone = len(actors) * (len(actors) + 1) / 2
     if collective == "broadcast":
         begin = time.monotonic()
         refs = ray.get(actors[0].put.remote(side))
@@ -104,7 +137,7 @@ def _round(actors: Sequence[Any], side: str, collective: str) -> tuple[float, bo
         seconds = time.monotonic() - begin
         for ref in refs if side == "tweed" else ():
             tweed.ray.delete(ref)
-        return seconds, set(got) == {1.0}
+        return seconds, set(got)
     sources = [ref for refs in ray.get([actor.put.remote(side) for actor in actors]) for ref in refs]
     target = tweed.ray.Ref.new()
     begin = time.monotonic()
@@ -117,28 +150,66 @@ def _round(actors: Sequence[Any], side: str, collective: str) -> tuple[float, bo
     seconds = time.monotonic() - begin
     for ref in (*sources, *made) if side == "tweed" else ():
         tweed.ray.delete(ref)
-    return seconds, {value, *got} == {everyone}
+    return seconds, {value, *got}
+
+
+def _by_tree(actors: Sequence[Any]) -> tuple[float, set[float]]:
+    """Each actor adds two others' sums to its own array: those of the places 2i + 1 and 2i + 2 of a heap."""
+    import ray
+
+    begin = time.monotonic()
+    sums: dict[int, Any] = {}
+    for place in reversed(range(len(actors))):
+        below = [sums.pop(child) for child in (2 * place + 1, 2 * place + 2) if child in sums]
+        sums[place] = actors[place].add.remote(*below)
+    total = ray.get(actors[0].get.remote([sums[0]], "ray"))  # the driver is beside it, and does not count
+    return time.monotonic() - begin, {total}
+
+
+def _by_gloo(actors: Sequence[Any], collective: str) -> tuple[float, set[float]]:
+    import ray
+
+    begin = time.monotonic()
+    got = ray.get([actor.collect.remote(collective) for actor in actors])
+    return time.monotonic() - begin, {got[0]} if collective == "sum" else set(got)
+
+
+def _round(actors: Sequence[Any], side: str, collective: str) -> tuple[float, set[float]]:
+    if side == "tree":
+        return _by_tree(actors)
+    return _by_gloo(actors, collective) if side == "gloo" else _by_objects(actors, side, collective)
 
 
 def drive(address: str, nodes: int, numel: int, rounds: int, out: Callable[[str], object]) -> None:
-    """The driver: an actor per node, then all rounds, the sides in turn."""
+    """The driver: an actor per node, then all rounds, the sides in turn.
+
+    Raises: ValueError if a side's result is wrong.
+    """
     import ray
 
     ray.init(address, log_to_driver=False)
     remote: Any = ray.remote(Worker)
     actors = [
-        remote.options(num_cpus=1, scheduling_strategy="SPREAD").remote(rank, numel) for rank in range(nodes)
+        remote.options(num_cpus=1, scheduling_strategy="SPREAD").remote(rank, nodes, numel)
+        for rank in range(nodes)
     ]
+    ray.get([actor.meet.remote() for actor in actors])
     for collective in COLLECTIVES:
-        seconds: dict[str, list[float]] = {side: [] for side in SIDES}
+        sides = [side for side in SIDES if (collective, side) not in _NONE]
+        right = {1.0} if collective == "broadcast" else {nodes * (nodes + 1) / 2}
+        seconds: dict[str, list[float]] = {side: [] for side in sides}
+        busy: dict[str, list[float]] = {side: [] for side in sides}
         for _ in range(rounds + 1):
-            for side in SIDES:
-                took, is_right = _round(actors, side, collective)
-                if not is_right:
-                    raise ValueError(f"{side}: a wrong {collective}")
+            for side in sides:
+                psutil.cpu_percent()
+                took, found = _round(actors, side, collective)
+                if found != right:
+                    raise ValueError(f"{side}: a wrong {collective}, {found} where {right} is right")
                 seconds[side].append(took)
-        for side in SIDES:  # the first round opens links
-            out(json.dumps({"collective": collective, "side": side, "seconds": seconds[side][1:]}))
+                busy[side].append(psutil.cpu_percent() / 100)
+        for side in sides:  # the first round opens links
+            line = {"collective": collective, "side": side, "seconds": seconds[side][1:]}
+            out(json.dumps(line | {"busy": max(busy[side][1:])}))
     ray.shutdown()
 
 

@@ -7,8 +7,8 @@ outlives any of them, shapes and blocks follow what is measured, a repair may ke
 The paper's claim: broadcast and reduce near the time of the bytes over one link, whoever comes when, and a
 death that costs no restart; so asynchronous SGD is up to 7.8 times as fast as on Ray, and serving 3.3 times.
 Here the planner is simulated at hundreds of processes, and the collectives and the paper's applications run
-live between raylets, beside Ray's objects. Not yet here: training on data, Gloo beside the collectives,
-deaths under load.
+live between raylets, beside Ray's objects, a tree of its tasks, and its collectives on Gloo; asynchronous SGD
+trains on data, beside synchronous. Not yet here: deaths under load.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tweed.errors import NoTestbed
-from tweed.experiments import object_applications, object_plans, object_rounds
+from tweed.experiments import object_applications, object_plans, object_rounds, object_training, tuning
+from tweed.experiments.learning_rates import Grid
 from tweed.experiments.notes import Line, Notes
 from tweed.report.study import Study
 from tweed.systems import System
@@ -32,8 +33,8 @@ class Config:
       ranks: of the simulated networks.
       nodes: of the clusters.
       s_b: seconds that the arrays of the clusters take over a link.
-      rounds: of each collective and side.
-      application_nodes, application_s_b: of the clusters of the applications.
+      rounds: of each collective and side, and of each application.
+      application_nodes: of the clusters of the applications.
       updates: models of which asynchronous SGD is simulated.
     """
 
@@ -42,16 +43,17 @@ class Config:
     s_b: float = 0.5
     rounds: int = 5
     application_nodes: tuple[int, ...] = ()
-    application_s_b: float = 0.2
     updates: tuple[str, ...] = ()
 
 
-FULL = Config((16, 64, 256), (4, 8), application_nodes=(9,), updates=tuple(object_applications.MODELS))
+FULL = Config((16, 64, 256), (4, 8, 16), application_nodes=(9, 17), updates=tuple(object_applications.MODELS))
 QUICK = Config((16,), ())
+#: Workers that train, gradients of an asynchronous step, synchronous steps. All sides take as many gradients.
+WORKERS, FIRST, STEPS = 15, 7, 150
 
 
 def experiment(notes: Notes, quick: bool) -> None:
-    """Measures what is not in the notes. Cost: ten minutes of two cores; quick: seconds."""
+    """Measures what is not in the notes. Cost: three quarters of an hour of two cores; quick: seconds."""
     config = QUICK if quick else FULL
     for nodes in config.nodes:
         _live(notes, nodes, config)
@@ -61,6 +63,20 @@ def experiment(notes: Notes, quick: bool) -> None:
         _simulated(notes, ranks)
     for name in config.updates:
         _updates(notes, name)
+    if not quick:
+        tuning.tuned(notes, [_trained(side) for side in report.TRAINED], processes=1)
+
+
+def _trained(name: str) -> tuning.Side:
+    """A side that trains: its rate is searched, then five seeds."""
+    is_first, momentum = report.TRAINED[name]
+    count, steps = (FIRST, STEPS * WORKERS // FIRST) if is_first else (WORKERS, STEPS)
+
+    def run(lr: float, seed: int) -> Line:
+        job = object_training.Job(WORKERS, count, steps, lr, momentum, seed=seed)
+        return object_training.run(job, with_replay=seed == 0)
+
+    return tuning.Side(name, {"kind": "sgd"}, run, Grid(0.1, 2.0), range(5), tuning.beyond_guessing)
 
 
 def _simulated(notes: Notes, ranks: int) -> None:
@@ -98,16 +114,16 @@ def _live(notes: Notes, nodes: int, config: Config) -> None:
 
 def _applied(notes: Notes, nodes: int, config: Config) -> None:
     """One application alone: `python -m tweed.experiments.object_applications NAME`."""
-    s_b = config.application_s_b
-    for name in object_applications.APPLICATIONS:
-        if notes.has(kind="application", nodes=nodes, application=name):
-            continue
-        notes.log(f"{name}: a server and {nodes - 1} workers on raylets")
-        try:
-            for line in object_applications.measure([name], nodes, s_b, 2 * config.rounds):
-                notes.add({"kind": "application", "nodes": nodes, "s_b": s_b, **line})
-        except NoTestbed as error:
-            notes.log(f"not measured live: {error}")
+    facts = {"kind": "application", "nodes": nodes}
+    names = [name for name in object_applications.APPLICATIONS if not notes.has(**facts, application=name)]
+    if not names:
+        return
+    notes.log(f"{', '.join(names)}: a server and {nodes - 1} workers on raylets")
+    try:
+        for line in object_applications.measure(names, nodes, config.s_b, config.rounds):
+            notes.add({**facts, "s_b": config.s_b, **line})
+    except NoTestbed as error:
+        notes.log(f"not measured live: {error}")
 
 
 def study(lines: Sequence[Line]) -> Study:
