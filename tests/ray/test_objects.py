@@ -58,6 +58,18 @@ def _half(objects: Objects, ref: Ref, value: float, numel: int) -> None:
     writer.advance(numel // 2)
 
 
+def test_what_is_deleted_takes_no_memory_once_nobody_holds_it() -> None:
+    with Objects() as one, Objects() as other:
+        other.meet([one.descriptor])
+        ref = one.put(np.zeros(LARGE, np.float32))
+        array = other.get(ref).result(PATIENCE_S)
+        one.delete(ref)
+        assert other.used >= array.nbytes
+        del array
+        while one.used or other.used:
+            pass
+
+
 @pytest.mark.parametrize("numel", [10, LARGE])
 def test_what_one_puts_or_sums_all_get(fleet: Visited, numel: int) -> None:
     refs, target = [Ref.new() for _ in range(3)], Ref.new()

@@ -321,12 +321,12 @@ class _Calls:
         while not is_over:
             ended = self._core.ended(_LOOK_S)
             is_over = not ended and self._core.is_closed
-            for number, what, included in ended:
-                with self._lock:
-                    future = self._open.pop(number)
-                self._end(future, what, included)
+            while ended:  # what one call has brought is not held here until another one ends
+                self._end(*ended.pop(0))
 
-    def _end(self, future: Future[Any], what: Any, included: _Included) -> None:
+    def _end(self, number: int, what: Any, included: _Included) -> None:
+        with self._lock:
+            future = self._open.pop(number)
         if isinstance(what, Exception):
             return future.set_exception(what)
         if what.list is None or what.list in self._shapes:
