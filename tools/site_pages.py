@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 #: Sections by name, and their pages in order. Pages that are in none come last.
 SECTIONS = {
-    "The first hour": ["choosing", "two-machines", "wheels", "doctor", "settings", "errors"],
+    "The first hour": ["choosing", "two-machines", "footguns", "wheels", "doctor", "settings", "errors"],
     "Use": ["train", "frameworks", "programs", "ray", "elastic", "hub", "compression", "composition", "plan"],
     "Networks and faults": [
         "deadlines",
