@@ -94,6 +94,14 @@ def test_a_checkpoint_counts_with_its_last_part_and_the_one_before_goes(
     assert [path.name for path in tmp_path.glob("step-*")] == ["step-00000020"]
 
 
+def test_who_was_stopped_while_it_wrote_does_not_bring_an_older_one_back(tmp_path: Path) -> None:
+    write(tmp_path, 20, 2, [0, 1])
+    (tmp_path / "latest").write_text("10")  # what it does last, when the others are further
+    assert step_of(tmp_path) == 20
+    Checkpoints(tmp_path, 1).clean()
+    assert step_of(tmp_path) == 20
+
+
 class Killed(BaseException):
     """As SIGKILL: nothing is done behind it."""
 
@@ -128,7 +136,7 @@ def test_a_kill_between_any_two_files_leaves_the_old_one_or_the_new_one(
         assert len(list(folder.glob("step-*"))) == 1
         write(folder, 30, 3, [2, 0, 1])
         assert step_of(folder) == 30
-    assert left == [10] * 7 + [20] * 2
+    assert left == [10] * 6 + [20] * 3
 
 
 def test_a_part_that_is_there_is_not_written_again_by_another_member(tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
 """A checkpoint in parts: each of k members writes its k-th part of the state, while training goes on.
 
-FOLDER/latest                             the step of the checkpoint that counts, written last
+FOLDER/latest                             the step of the last checkpoint, for others than this module
 FOLDER/place                              a name that no other folder has
 FOLDER/step-00000200/part-1-of-4          bytes of the tensors, as a joiner gets them of this member
 FOLDER/step-00000200/part-1-of-4.json     what is in it (`Part`), written behind it
 FOLDER/step-00000200/structure-of-4       all but the bytes of tensors, written before part 0
-FOLDER/step-00000200/manifest.json        all parts, written by whoever has written the last of them
+FOLDER/step-00000200/manifest.json        all parts, written last by whoever has written the last of them
 
 The most members that see one folder write there, and the others leave it to them (`writers`). Each file is
 there whole or not at all, and a checkpoint counts from the last of them on, so a kill at any time leaves the
@@ -176,8 +176,11 @@ class Checkpoints:
         return sorted(self.folder.glob("step-*"))
 
     def _latest(self) -> int | None:
+        """The last that is whole. The mark alone does not say: who was stopped while it wrote, and is no
+        member any more, may set it back when it goes on."""
         mark = self.folder / _LATEST
-        return int(mark.read_text()) if mark.exists() else None
+        steps = [_step(manifest.parent) for manifest in self.folder.glob(f"step-*/{_MANIFEST}")]
+        return max([*steps, int(mark.read_text())] if mark.exists() else steps, default=None)
 
     def _write(self, number: int, of: int, total: int, data: bytearray, structure: bytes) -> None:
         here, name = self._place(self._step), Part(number, of, total, "").name
