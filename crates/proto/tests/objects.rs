@@ -52,6 +52,26 @@ fn a_sum_whose_bytes_are_missing_fails_at_once() {
 }
 
 #[test]
+fn a_sum_that_was_withdrawn_may_be_called_once_more() {
+    let mut member = Member::new(1, [], COSTS);
+    reduce(&mut member, &[1, 2]);
+    put_both(&mut member);
+    assert!(matches!(next(&mut member), Some(Action::Fold(_))));
+    member.withdraw(TARGET);
+    reduce(&mut member, &[1, 2]);
+    let mut folded = 0;
+    while let Some(action) = next(&mut member) {
+        let Action::Fold(fold) = action else {
+            assert!(matches!(action, Action::Reduced { .. }), "{action:?}");
+            return;
+        };
+        folded = folded.max(fold.range.end);
+        member.handle_folded(fold.target, fold.slot, fold.generation, fold.range.end);
+    }
+    panic!("it ends at {folded}");
+}
+
+#[test]
 fn a_sum_that_is_complete_stays_whatever_its_sources_do() {
     let mut member = Member::new(1, [], COSTS);
     reduce(&mut member, &[1, 2]);

@@ -250,7 +250,7 @@ impl Node {
 
     fn send_beat(&mut self, to: Key) {
         let epoch = self.epoch.as_ref();
-        let mutual = epoch.map(|epoch| self.view.mutual(epoch, self.me, self.now));
+        let mutual = epoch.map(|epoch| self.view.said(epoch, self.me, self.now));
         let beat = Beat {
             incarnation: self.me.incarnation,
             epoch: epoch.map_or(0, |epoch| epoch.number),

@@ -11,7 +11,8 @@ struct Heard {
     at: u64,
     /// False also when its link has ended since.
     hears_me: bool,
-    /// False while nothing has come of this life of it: it is new, and has time.
+    /// Before this tick it is new: it is taken to be heard though nothing may have come of it yet.
+    new_until: u64,
     has_spoken: bool,
     beat: Beat,
 }
@@ -36,12 +37,9 @@ impl View {
             let known = before.remove(&peer.key).filter(|heard| heard.beat.incarnation == peer.incarnation);
             let beat = Beat { incarnation: peer.incarnation, ..Beat::default() };
             // A member that votes comes twice.
-            self.heard.entry(peer.key).or_insert(known.unwrap_or(Heard {
-                at: now,
-                hears_me: true,
-                has_spoken: false,
-                beat,
-            }));
+            let new =
+                Heard { at: now, hears_me: true, new_until: now + self.silence, has_spoken: false, beat };
+            self.heard.entry(peer.key).or_insert(known.unwrap_or(new));
         }
     }
 
@@ -49,7 +47,7 @@ impl View {
     pub(super) fn note(&mut self, from: &Key, beat: Beat, now: u64) -> bool {
         match self.heard.get_mut(from) {
             Some(heard) if heard.beat.incarnation == beat.incarnation => {
-                *heard = Heard { at: now, hears_me: beat.hears_you, has_spoken: true, beat };
+                *heard = Heard { at: now, hears_me: beat.hears_you, beat, has_spoken: true, ..*heard };
                 true
             }
             _ => false,
@@ -78,32 +76,46 @@ impl View {
         self.heard.get(key).filter(|_| self.is_mutual(key, now)).map(|heard| &heard.beat)
     }
 
-    /// The ranks that hear `me`, one of the members, and are heard by it.
-    pub(super) fn mutual(&self, epoch: &Epoch, me: Member, now: u64) -> Ranks {
+    /// The ranks that hear `me`, one of the members, and are heard by it; those that are new are taken to.
+    fn mutual(&self, epoch: &Epoch, me: Member, now: u64) -> Ranks {
         let others = epoch.members.iter().enumerate();
         others.filter(|(_, m)| **m == me || self.is_mutual(&m.key, now)).map(|(rank, _)| rank).collect()
+    }
+
+    /// What `me` says to others of that: those that it has heard.
+    pub(super) fn said(&self, epoch: &Epoch, me: Member, now: u64) -> Ranks {
+        let has_spoken = |key: &Key| self.heard.get(key).is_some_and(|heard| heard.has_spoken);
+        let mutual = self.mutual(epoch, me, now);
+        let others = epoch.members.iter().enumerate().filter(|(rank, _)| mutual.contains(*rank));
+        others.filter(|(_, m)| **m == me || has_spoken(&m.key)).map(|(rank, _)| rank).collect()
+    }
+
+    /// Some member of the epoch is new, and may have yet to say whom it hears.
+    pub(super) fn has_new(&self, epoch: &Epoch, now: u64) -> bool {
+        epoch.members.iter().any(|member| self.is_new(&member.key, now))
+    }
+
+    fn is_new(&self, key: &Key, now: u64) -> bool {
+        self.heard.get(key).is_some_and(|heard| now < heard.new_until)
     }
 
     /// Which ranks `me` reaches, over others if need be, and which links between them do not work.
     pub(super) fn reach(&self, epoch: &Epoch, me: Member, now: u64) -> (Vec<usize>, Vec<(u16, u16)>) {
         let own = self.mutual(epoch, me, now);
         let rows: Vec<Option<&Ranks>> = epoch.members.iter().map(|m| self.row(epoch, &m.key, now)).collect();
-        let may_hear = |rank: usize| {
-            let heard = self.heard.get(&epoch.members[rank].key);
-            own.contains(rank) && heard.is_some_and(|heard| heard.has_spoken)
-        };
+        let is_new = |rank: usize| self.is_new(&epoch.members[rank].key, now);
         let is_listed = |a: usize, b: usize| epoch.missing.contains(&(a.min(b) as u16, a.max(b) as u16));
         let works = |a: usize, b: usize| match (epoch.members[a] == me, epoch.members[b] == me) {
             (true, _) => own.contains(b),
             (_, true) => own.contains(a),
-            // Who has not said anything about this epoch yet is not held against.
+            // Who is new, or has not said anything about this epoch yet, is not held against.
+            _ if is_new(a) || is_new(b) => true,
             _ => match (rows[a], rows[b]) {
                 (Some(a_hears), Some(b_hears)) => a_hears.contains(b) && b_hears.contains(a),
                 (Some(a_hears), None) => a_hears.contains(b),
                 (None, Some(b_hears)) => b_hears.contains(a),
-                // Whom this one does not hear others may hear, who will say so with their first beat. Of one who is new itself
-                // nothing follows: it may be as dead.
-                (None, None) => (may_hear(a) || may_hear(b)) && !is_listed(a, b),
+                // Whom this one does not hear others may hear, who will say so with their first beat.
+                (None, None) => (own.contains(a) || own.contains(b)) && !is_listed(a, b),
             },
         };
         let mut kept: Vec<usize> = epoch.rank(me).into_iter().collect();
@@ -111,7 +123,13 @@ impl View {
         let mut next = 0;
         while next < kept.len() {
             let from = kept[next];
-            let (found, others) = rest.into_iter().partition(|&rank| works(from, rank));
+            // Where one of both is new, it is reached over another only if that is said.
+            let must_be_said = |rank: usize| epoch.members[from] != me && (is_new(from) || is_new(rank));
+            let reaches = |&rank: &usize| match must_be_said(rank) {
+                true => rows[from].is_some_and(|hears| hears.contains(rank)),
+                false => works(from, rank),
+            };
+            let (found, others) = rest.into_iter().partition(reaches);
             kept.extend::<Vec<usize>>(found);
             (rest, next) = (others, next + 1);
         }

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::broadcast::{Copies, Grant};
 use super::deleted::Deleted;
 use super::message::{Action, Message, Order, Report, State};
-use super::reduce::Plan;
+use super::reduce::{attempt_of, Plan};
 use super::rule::broadcast_block;
 use super::shards::shard_of;
 use super::small::SmallSum;
@@ -47,6 +47,8 @@ struct Entry {
     bytes: Option<Bytes>,
     block: Option<u64>,
     copies: Copies,
+    /// Who was answered with the small object itself, and is no copy that others are sent to.
+    answered: BTreeSet<Process>,
     /// Targets that this object is a source of, and the shards that plan them.
     watchers: BTreeSet<(ObjectId, Process)>,
 }
@@ -76,7 +78,10 @@ impl Directory {
             Report::Holds { object, .. } if self.deleted.has(object) => {
                 self.order(from, Order::Deleted { object })
             }
-            Report::Holds { object, .. } => self.take_standing(from, object, report),
+            Report::Holds { object, .. } => {
+                self.take_standing(from, object, report);
+                self.renew(object, processes);
+            }
             Report::Forget { object } => self.forget(from, object),
             Report::Delete { object } => self.delete(object),
             Report::Watch { object, target } => self.watch(object, target, from),
@@ -94,6 +99,18 @@ impl Directory {
                     plan.handle_broken(&broken);
                 }
                 self.forward(broken.target, processes);
+            }
+            Report::Kept { target, attempt, number } => {
+                if let Some(plan) = self.plans.get_mut(&target) {
+                    plan.handle_kept(from, attempt, number);
+                }
+                self.forward(target, processes);
+            }
+            Report::Ahead { target, slot, generation } => {
+                if let Some(plan) = self.plans.get_mut(&target) {
+                    plan.handle_ahead(slot, generation);
+                }
+                self.forward(target, processes);
             }
             Report::Lost { .. } => {}
         }
@@ -122,6 +139,7 @@ impl Directory {
             }
             let entry = self.entry(object);
             entry.copies.remove(process);
+            entry.answered.remove(&process);
             entry.watchers.retain(|watcher| watcher.1 != process);
             self.serve(object);
         }
@@ -193,6 +211,9 @@ impl Directory {
         let is_whole = bytes.is_some() || (state == State::Complete && !self.plans.contains_key(&object));
         let entry = self.entry(object);
         let is_old = generation < entry.generation && state != State::Wanted && !is_whole;
+        if entry.format.is_some() && is_old && is_root {
+            return; // its order says so, which may still be held back
+        }
         if entry.format.is_some() && is_old {
             // It has not heard yet that the object begins anew.
             let generation = entry.generation;
@@ -210,6 +231,10 @@ impl Directory {
         if !(is_root && state == State::Wanted) {
             entry.copies.update(from, state, rate, (fed_by, view));
         }
+        if is_root {
+            self.plans.get_mut(&object).into_iter().for_each(Plan::repeat);
+            self.forward_orders(object);
+        }
         if state == State::Wanted && self.answer(from, object) {
             return;
         }
@@ -224,11 +249,23 @@ impl Directory {
         self.serve(object);
     }
 
+    /// A shard that is one once more may have the plan of an attempt that another shard has replaced since, and whose orders holders
+    /// do not follow any more: how the result stands with others shows that. The sum begins anew.
+    fn renew(&mut self, target: ObjectId, processes: &BTreeSet<Process>) {
+        let Some(plan) = self.plans.get_mut(&target) else { return };
+        let seen = self.entries.get(&target).map_or(0, |entry| attempt_of(entry.generation));
+        let Some(root) = plan.root().filter(|_| seen > plan.attempt) else { return };
+        let request = plan.request.clone();
+        self.withdraw(target);
+        self.begin(root, request, (seen + 1, None), processes);
+    }
+
     /// A small object is its own answer.
     fn answer(&mut self, to: Process, object: ObjectId) -> bool {
         let entry = self.entry(object);
         let (Some(bytes), Some(format)) = (entry.bytes.clone(), entry.format) else { return false };
         entry.copies.remove(to);
+        entry.answered.insert(to);
         self.order(to, Order::Small { object, format, bytes });
         true
     }
@@ -260,12 +297,13 @@ impl Directory {
     fn delete(&mut self, object: ObjectId) {
         self.told.remove(&object);
         self.deleted.insert(object);
-        let Entry { copies, watchers, .. } = self.entries.remove(&object).unwrap_or_default();
+        let Entry { copies, watchers, answered, .. } = self.entries.remove(&object).unwrap_or_default();
         if self.plans.contains_key(&object) {
             self.fail(object, Failure::Deleted { object });
             self.entries.remove(&object);
         }
-        copies.processes().for_each(|process| self.order(process, Order::Deleted { object }));
+        let holders: BTreeSet<Process> = copies.processes().chain(answered).collect();
+        holders.into_iter().for_each(|process| self.order(process, Order::Deleted { object }));
         watchers.iter().for_each(|&(target, shard)| self.report(shard, Report::Gone { target, object }));
     }
 
@@ -273,6 +311,7 @@ impl Directory {
     fn forget(&mut self, process: Process, object: ObjectId) {
         let Some(entry) = self.entries.get_mut(&object) else { return };
         entry.copies.remove(process);
+        entry.answered.remove(&process);
         let is_known = entry.format.is_some() || !entry.watchers.is_empty();
         if !is_known && entry.copies.processes().next().is_none() {
             self.entries.remove(&object);

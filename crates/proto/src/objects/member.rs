@@ -45,9 +45,14 @@ pub struct Member {
     streams: BTreeMap<Stream, Sink>,
     last_stream: Stream,
     calls: BTreeMap<ObjectId, Call>,
+    /// The last attempt of calls that were withdrawn, as many as are kept: a later call of the same target has others.
+    withdrawn: BTreeMap<ObjectId, u32>,
     actions: VecDeque<Action>,
     own: VecDeque<(Process, Message)>,
 }
+
+/// Of so many calls that were withdrawn the last attempt is kept.
+const MOST_WITHDRAWN: usize = 1 << 12;
 
 /// A reduce whose destination this process is.
 #[derive(Debug)]
@@ -107,6 +112,7 @@ impl Member {
             streams: BTreeMap::new(),
             last_stream: 0,
             calls: BTreeMap::new(),
+            withdrawn: BTreeMap::new(),
             actions: VecDeque::new(),
             own: VecDeque::new(),
         }
@@ -168,14 +174,19 @@ impl Member {
     /// Sums the first sources that appear: `Action::Reduced` follows, and the target is held here.
     pub fn reduce(&mut self, request: Request) {
         self.held.entry(request.target).or_insert_with(|| Held::new(self.view));
-        let call = Call { request: request.clone(), attempt: 0, ledger: None };
+        let attempt = self.withdrawn.remove(&request.target).map_or(0, |last| last + 1);
+        let call = Call { request: request.clone(), attempt, ledger: None };
         self.calls.insert(request.target, call);
-        self.report(request.target, Report::Reduce { request, attempt: 0, ledger: None });
+        self.report(request.target, Report::Reduce { request, attempt, ledger: None });
     }
 
     /// A get or reduce is not wanted any more.
     pub fn withdraw(&mut self, object: ObjectId) {
-        if self.calls.remove(&object).is_some() {
+        if let Some(call) = self.calls.remove(&object) {
+            self.withdrawn.insert(object, call.attempt);
+            if self.withdrawn.len() > MOST_WITHDRAWN {
+                self.withdrawn.pop_first();
+            }
             self.report(object, Report::Withdraw { target: object });
         } else {
             self.drop_copy(object);
@@ -351,10 +362,13 @@ impl Member {
                 self.actions.push_back(Action::Failed { object, why: Failure::Deleted { object } });
             }
             Order::Assign(assign) => self.assign(assign),
-            Order::Ledger { request, attempt, ledger, assigns } => {
-                self.keep(request, attempt, ledger, assigns);
+            Order::Ledger { request, attempt, number, ledger } => {
+                let target = request.target;
+                if self.keep(from, request, attempt, ledger) {
+                    self.send(from, Message::Report(Report::Kept { target, attempt, number }));
+                }
             }
-            Order::Release { target, attempt, holders } => self.release(target, attempt, holders),
+            Order::Release { target, attempt } => self.release(target, attempt),
             Order::Lost { process, .. } => self.handle_lost(process),
             Order::Reduced { target, included, small } => {
                 if let Some((format, bytes)) = small {

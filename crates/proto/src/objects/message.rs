@@ -64,8 +64,12 @@ pub enum Report {
     Reduce { request: Request, attempt: u32, ledger: Option<Ledger> },
     /// The sender does not want the reduce any more.
     Withdraw { target: ObjectId },
+    /// The destination has kept a ledger: what follows from it may be done.
+    Kept { target: ObjectId, attempt: u32, number: u32 },
     /// The holder of a slot gets no more of what one of its feeds sends.
     Broken(Broken),
+    /// The holder of a slot has followed orders of a shard before of which this one has not heard: nobody knows what its sum is of.
+    Ahead { target: ObjectId, slot: Slot, generation: u32 },
     /// The holder of a slot cannot sum, or the destination has been asked and is not complete.
     Unable { target: ObjectId, why: Failure },
     /// The sender has lost a process.
@@ -102,11 +106,11 @@ pub enum Order {
     Deleted { object: ObjectId },
     /// Take this slot of a reduce, or change what feeds it.
     Assign(Assign),
-    /// What is planned for a reduce whose destination the receiver is, which passes on who has to follow what. The ledger
-    /// belongs to whoever is the shard next.
-    Ledger { request: Request, attempt: u32, ledger: Ledger, assigns: Vec<(Process, Assign)> },
-    /// The reduce is over; its sums may go. The destination passes this on to the holders.
-    Release { target: ObjectId, attempt: u32, holders: Vec<Process> },
+    /// What is planned for a reduce whose destination the receiver is; it belongs to whoever is the shard next. Ledgers of a plan are
+    /// counted by `number`.
+    Ledger { request: Request, attempt: u32, number: u32, ledger: Ledger },
+    /// The reduce is over; its sums may go.
+    Release { target: ObjectId, attempt: u32 },
     /// A process that feeds the receiver is dead.
     Lost { process: Process, target: ObjectId },
     /// The result is complete at its destination, and sums these; a small one is brought by this.

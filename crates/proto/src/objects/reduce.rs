@@ -20,11 +20,13 @@
 //! their generation, and their holders what they have. In `Ranges` only the slot begins anew, where its parent's copy
 //! ends; slots below go further back only if their own sum began later than that.
 //!
-//! *When the shard dies.* Each change of a slot goes to the destination, as a [`Ledger`] with the orders that follow from it, and
-//! the destination passes these on. So no holder follows what the destination has not kept. When another process becomes
-//! the shard, the destination sends it the ledger, and follows the old one no longer; the plan goes on ([`Plan::resume`]): it
-//! repeats all orders, upon which holders repeat what is broken. Generations that it gives out are higher than any that
-//! the old shard can have. While the destination is dead, and nobody has taken its place, no order goes out.
+//! *When the shard dies.* Each change of a slot goes to the destination first, as a [`Ledger`], and the orders that follow from
+//! it are held back until the destination says that it has it ([`Plan::handle_kept`]). So no holder follows what the
+//! destination has not kept. When another process becomes the shard, the destination sends it the ledger, and the plan goes on
+//! ([`Plan::resume`]): it repeats all orders, upon which holders repeat what is broken. Generations that it gives out are
+//! higher than any that the old shard can have. Where two shards each have had a destination of their own, as one of these has died,
+//! a holder may have followed orders that the ledger does not have: it sees by their numbers that it is ahead, and says so
+//! ([`Plan::handle_ahead`]).
 //!
 //! *What cannot happen.* A value sums one id twice: an id takes one slot, and one that is in a range of the result does
 //! not return. A sum ends before all that its feeds announce: an open slot is a feed without a source. A slot's holder
@@ -42,6 +44,11 @@ use super::{Buffer, Failure, Format, Included, Log, ObjectId, Process, Request, 
 
 /// So many generations each shard may give out.
 const GENERATIONS_BITS: u32 = 20;
+
+/// In which attempt a generation was given out.
+pub(crate) fn attempt_of(generation: u32) -> u32 {
+    generation >> GENERATIONS_BITS
+}
 
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -62,6 +69,9 @@ pub(crate) struct Plan {
     /// Slots whose holders have to hear of a change, and those of which the destination has.
     changed: BTreeSet<Slot>,
     touched: BTreeSet<Slot>,
+    /// How many ledgers there were, and what may be sent once the destination has this one.
+    ledgers: u32,
+    held: Vec<(u32, Process, Order)>,
     /// What is to be sent.
     pub(crate) orders: Vec<(Process, Order)>,
     /// Dead sources of which a copy elsewhere would do.
@@ -94,6 +104,8 @@ impl Plan {
             last_generation: generation,
             changed: BTreeSet::new(),
             touched: BTreeSet::new(),
+            ledgers: 0,
+            held: Vec::new(),
             orders: Vec::new(),
             wanted: Vec::new(),
             log: Log::new(&request),
@@ -198,6 +210,31 @@ impl Plan {
         }
     }
 
+    /// The destination has kept this ledger, and so all before it.
+    pub(crate) fn handle_kept(&mut self, from: Process, attempt: u32, number: u32) {
+        if self.root() != Some(from) || self.attempt != attempt {
+            return;
+        }
+        let count = self.held.iter().take_while(|held| held.0 <= number).count();
+        self.orders.extend(self.held.drain(..count).map(|(_, to, order)| (to, order)));
+    }
+
+    /// The destination says how it stands: it may not have kept what it was sent, as another process was the shard to it.
+    pub(crate) fn repeat(&mut self) {
+        if !self.held.is_empty() {
+            self.touched.extend(0..self.slots.len() as Slot);
+            self.flush();
+        }
+    }
+
+    /// The sum of a slot may be of other sources than are planned here: it begins anew, with all on the way to the root.
+    pub(crate) fn handle_ahead(&mut self, slot: Slot, generation: u32) {
+        if self.slots.get(slot as usize).is_some_and(|place| place.generation == generation) {
+            self.begin_path(slot);
+            self.settle();
+        }
+    }
+
     /// A process is dead. What it held is given up where nobody takes it; elsewhere its parent has to report.
     pub(crate) fn handle_lost(&mut self, process: Process) {
         self.lost.insert(process);
@@ -232,8 +269,10 @@ impl Plan {
         let is_mended = self.slots.iter().any(|place| place.history.entries() > 1);
         self.may_lag = true;
         self.place(ROOT).holder = Some(Holder { process, object: None });
-        self.changed.extend(0..self.slots.len() as Slot); // what the one before did not pass on any more
+        self.changed.insert(ROOT);
         self.touched.extend(0..self.slots.len() as Slot);
+        // The one before may not have had it, and does not say so any more.
+        self.held.iter_mut().for_each(|held| held.0 = self.ledgers + 1);
         if is_mended {
             self.begin(ROOT, 0);
         }
@@ -258,16 +297,12 @@ impl Plan {
         included
     }
 
-    /// Whoever holds a sum may drop it. Without a destination each is told so.
+    /// Whoever holds a sum may drop it.
     pub(crate) fn release(&mut self) {
-        let (target, attempt) = (self.request.target, self.attempt);
+        let release = Order::Release { target: self.request.target, attempt: self.attempt };
         let holders = self.slots.iter().filter_map(|place| place.holder).map(|holder| holder.process);
         let holders: BTreeSet<Process> = holders.chain(self.log.holders()).collect();
-        let release = |holders| Order::Release { target, attempt, holders };
-        match self.root() {
-            Some(root) => self.orders.push((root, release(holders.into_iter().collect()))),
-            None => self.orders.extend(holders.into_iter().map(|process| (process, release(Vec::new())))),
-        }
+        self.orders.extend(holders.into_iter().map(|process| (process, release.clone())));
     }
 
     /// Is a source among those that are summed, or waits for it?
@@ -356,41 +391,47 @@ impl Plan {
         Feed { slot, generation: place.generation, range: place.taken_from..tree.format.size, source }
     }
 
-    /// Sends what has changed to the destination, with the orders that it is to pass on.
+    /// Sends what has changed to the destination, and to who sums when that has it.
     fn flush(&mut self) {
-        let Some(root) = self.root().filter(|_| self.tree.is_some()) else { return };
-        let changed = std::mem::take(&mut self.changed);
-        let assigns: Vec<(Process, Assign)> =
-            changed.into_iter().filter_map(|slot| self.assignment(slot)).collect();
-        assigns.iter().for_each(|(holder, assign)| self.log.push(*holder, assign));
+        for slot in std::mem::take(&mut self.changed) {
+            let Some(tree) = &self.tree else { return };
+            let Some(holder) = self.slots[slot as usize].holder else { continue };
+            if tree.shape.is_leaf(slot) {
+                continue;
+            }
+            let (format, block) = (tree.format, tree.block);
+            let current = self.below(slot).into_iter().map(|child| self.feed(child));
+            let feeds = self.slots[slot as usize].closed.iter().cloned().chain(current).collect();
+            let (target, attempt) = (self.request.target, self.attempt);
+            let place = self.place(slot);
+            place.version += 1;
+            let assign = Assign {
+                target,
+                attempt,
+                version: place.version,
+                slot,
+                generation: place.generation,
+                own: holder.object,
+                format,
+                block,
+                from: place.from,
+                feeds,
+                op: self.request.op,
+            };
+            self.log.push(holder.process, &assign);
+            self.held.push((self.ledgers + 1, holder.process, Order::Assign(assign)));
+        }
+        let Some(tree) = &self.tree else { return };
         let slots = std::mem::take(&mut self.touched).into_iter();
         let places: Vec<(Slot, Place)> =
             slots.map(|slot| (slot, self.slots[slot as usize].clone())).collect();
-        if let Some(tree) = self.tree.as_ref().filter(|_| !places.is_empty()) {
+        if let Some(root) = self.root().filter(|_| !places.is_empty()) {
             let &Tree { ref shape, format, first, block } = tree;
             let gone = self.gone.iter().copied().collect();
             let ledger = Ledger { form: shape.form, format, block, first, places, gone };
-            let (request, attempt) = (self.request.clone(), self.attempt);
-            self.orders.push((root, Order::Ledger { request, attempt, ledger, assigns }));
+            self.ledgers += 1;
+            let (request, attempt, number) = (self.request.clone(), self.attempt, self.ledgers);
+            self.orders.push((root, Order::Ledger { request, attempt, number, ledger }));
         }
-    }
-
-    /// What the holder of a slot has to do from now on; none where nobody sums.
-    fn assignment(&mut self, slot: Slot) -> Option<(Process, Assign)> {
-        let holder = self.slots[slot as usize].holder?;
-        let &Tree { ref shape, format, block, .. } = self.tree.as_ref()?;
-        if shape.is_leaf(slot) {
-            return None;
-        }
-        let current = self.below(slot).into_iter().map(|child| self.feed(child));
-        let feeds = self.slots[slot as usize].closed.iter().cloned().chain(current).collect();
-        let (target, attempt, op) = (self.request.target, self.attempt, self.request.op);
-        let place = self.place(slot);
-        place.version += 1;
-        let (version, generation, from) = (place.version, place.generation, place.from);
-        let own = holder.object;
-        let assign =
-            Assign { target, attempt, version, slot, generation, own, format, block, from, feeds, op };
-        Some((holder.process, assign))
     }
 }

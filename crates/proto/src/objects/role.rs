@@ -55,6 +55,12 @@ impl Role {
         Buffer::of_slot(self.assign.target, self.assign.slot)
     }
 
+    /// Another shard orders to go on with this sum, and has not heard of the last order of the one before.
+    pub(crate) fn is_ahead_of(&self, order: &Assign) -> bool {
+        let is_other = self.assign.attempt < order.attempt && self.assign.generation == order.generation;
+        is_other && self.assign.version >= order.version
+    }
+
     /// Follows an order; an older one than the last changes nothing.
     pub(crate) fn change(&mut self, assign: Assign, next: &mut Stream) -> Changes {
         let mut changes = Changes::default();

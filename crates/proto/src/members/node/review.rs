@@ -9,7 +9,8 @@ struct Change {
     epoch: Epoch,
     /// Whether something is lost, somebody joins, a missing link works again.
     why: [bool; 3],
-    /// A link between two that are kept is found broken: one of both may be gone, which others do not know yet.
+    /// A link between two that are kept is found broken: one of both may be gone, which others do not know yet. Or others may
+    /// still be found to hear whom this one does not.
     unsure: bool,
     /// So many of the members of the last epoch stay: at least one has to, for what the others have computed.
     stay: usize,
@@ -103,7 +104,9 @@ impl Node {
         epoch.members.extend(self.joins.waiting(false).take(room));
         let join = epoch.members.len() > kept.len() || epoch.voters != last.voters;
         let why = [loss || fresh, join, mended];
-        why.contains(&true).then_some(Change { epoch, why, unsure: fresh, stay: kept.len(), before })
+        // Who is new may hear one that is not reached, and say so with its first beat.
+        let unsure = fresh || (is_broken && self.view.has_new(last, self.now));
+        why.contains(&true).then_some(Change { epoch, why, unsure, stay: kept.len(), before })
     }
 
     /// It has said that it leaves.

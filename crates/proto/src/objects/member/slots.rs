@@ -1,39 +1,36 @@
 //! The slots of reduces that a process has.
 
 use super::{Call, Held, Member};
-use crate::objects::message::{Action, Assign, Broken, Message, Order, Report, Sink, State};
+use crate::objects::message::{Action, Assign, Broken, Report, Sink, State};
 use crate::objects::role::{Changes, Role};
+use crate::objects::shards::shard_of;
 use crate::objects::{Included, Ledger, ObjectId, Process, Request, Slot, ROOT};
 
 impl Member {
-    /// What is planned for a reduce of which this process is the destination: kept, and then passed on.
-    pub(super) fn keep(
-        &mut self,
-        request: Request,
-        attempt: u32,
-        ledger: Ledger,
-        assigns: Vec<(Process, Assign)>,
-    ) {
-        let target = request.target;
-        if self.has_finished(target) {
+    /// What `shard` plans for a reduce of which this process is the destination. Returns whether it is kept.
+    pub(super) fn keep(&mut self, shard: Process, request: Request, attempt: u32, ledger: Ledger) -> bool {
+        if self.has_finished(request.target) {
             // The shard before has said so, and this one has not heard of it.
-            return self.report_standing(target);
+            self.report_standing(request.target);
+            return false;
         }
-        let call = self.calls.entry(target).or_insert_with(|| Call { request, attempt, ledger: None });
+        // It has not called: it is to take the place of one that died. The shard by now hears of it, and asks once more.
+        let is_heir = !self.calls.contains_key(&request.target);
+        let is_late = self.withdrawn.get(&request.target).is_some_and(|&last| last >= attempt);
+        if is_heir && (is_late || shard_of(request.target, &self.processes) != Some(shard)) {
+            return false;
+        }
+        let call =
+            self.calls.entry(request.target).or_insert_with(|| Call { request, attempt, ledger: None });
         if attempt < call.attempt {
-            return; // of a shard before: the one by now goes on from what was kept until then
+            return false; // of a shard before, while what is planned elsewhere counts by now
         }
         call.attempt = attempt;
         match &mut call.ledger {
             Some(kept) => kept.update(ledger),
             None => call.ledger = Some(ledger),
         }
-        for (holder, assign) in assigns {
-            match holder == self.me {
-                true => self.assign(assign), // before what comes after this message
-                false => self.send(holder, Message::Order(Order::Assign(assign))),
-            }
-        }
+        true
     }
 
     /// The object is complete here, and no reduce of this process makes it any more.
@@ -45,10 +42,20 @@ impl Member {
     pub(super) fn assign(&mut self, assign: Assign) {
         let (target, slot) = (assign.target, assign.slot);
         let key = (target, slot);
+        let is_old = self.calls.get(&target).is_some_and(|call| call.attempt > assign.attempt);
+        if is_old {
+            return; // the shard after that one goes on from what the ledger had before
+        }
+        if slot == ROOT && self.has_finished(target) {
+            // The shard before has said so, and this one has not heard of it.
+            return self.report_standing(target);
+        }
         let known = self.roles.get(&key).map(|role| (role.assign.attempt, role.assign.version));
         if known.is_some_and(|known| known >= (assign.attempt, assign.version)) {
             return;
         }
+        let is_ahead = self.roles.get(&key).is_some_and(|role| role.is_ahead_of(&assign));
+        let generation = assign.generation;
         let mark = if slot == ROOT { self.become_root(&assign) } else { 0 };
         let changes = match self.roles.get_mut(&key) {
             Some(role) => role.change(assign, &mut self.last_stream),
@@ -59,6 +66,9 @@ impl Member {
             }
         };
         self.apply(key, changes);
+        if is_ahead {
+            self.report(target, Report::Ahead { target, slot, generation });
+        }
         self.report_lost_feeds(key);
         self.fold(key);
         let is_complete = self.held.get(&target).is_some_and(|held| held.state == State::Complete);
@@ -120,11 +130,7 @@ impl Member {
         }
     }
 
-    pub(super) fn release(&mut self, target: ObjectId, attempt: u32, holders: Vec<Process>) {
-        let me = self.me;
-        for holder in holders.into_iter().filter(|&holder| holder != me) {
-            self.send(holder, Message::Order(Order::Release { target, attempt, holders: Vec::new() }));
-        }
+    pub(super) fn release(&mut self, target: ObjectId, attempt: u32) {
         let over: Vec<(ObjectId, Slot)> = self
             .roles
             .range((target, 0)..=(target, Slot::MAX))

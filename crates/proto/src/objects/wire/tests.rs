@@ -67,6 +67,8 @@ fn frames() -> Vec<Frame> {
         Report::Broken(Broken { target, process, slot: 1, generation: 2, received: 3 }),
         Report::Lost { process, object },
         Report::Gone { target, object },
+        Report::Ahead { target, slot: 3, generation: 4 },
+        Report::Kept { target, attempt: 1, number: 2 },
         Report::Unable { target, why: Failure::Missing { target, object, process } },
     ];
     let orders = [
@@ -74,9 +76,9 @@ fn frames() -> Vec<Frame> {
         Order::Small { object, format, bytes: bytes.clone() },
         Order::Restart { object, generation: 2 },
         Order::Deleted { object },
-        Order::Assign(assign.clone()),
-        Order::Ledger { request: request(), attempt: 0, ledger: ledger(), assigns: vec![(2, assign)] },
-        Order::Release { target, attempt: 3, holders: vec![process] },
+        Order::Assign(assign),
+        Order::Ledger { request: request(), attempt: 0, number: 5, ledger: ledger() },
+        Order::Release { target, attempt: 3 },
         Order::Lost { process, target },
         Order::Reduced { target, included: vec![(0..64, vec![A, B])], small: Some((format, bytes.clone())) },
         Order::Failed { target, why: unlike },

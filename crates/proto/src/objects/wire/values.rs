@@ -45,6 +45,8 @@ variants!(Report {
     8u8 = Lost { process, object },
     9u8 = Gone { target, object },
     10u8 = Unable { target, why },
+    11u8 = Ahead { target, slot, generation },
+    12u8 = Kept { target, attempt, number },
 });
 
 variants!(Order {
@@ -53,8 +55,8 @@ variants!(Order {
     2u8 = Restart { object, generation },
     3u8 = Deleted { object },
     4u8 = Assign(assign),
-    5u8 = Ledger { request, attempt, ledger, assigns },
-    6u8 = Release { target, attempt, holders },
+    5u8 = Ledger { request, attempt, number, ledger },
+    6u8 = Release { target, attempt },
     7u8 = Lost { process, target },
     8u8 = Reduced { target, included, small },
     9u8 = Failed { target, why },
