@@ -23,7 +23,7 @@ def test_a_few_simulated_processes_meet_the_goals(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("ray_s", "met"), [(3.3, True), (2.0, False)])
 def test_live_lines_are_judged_beside_ray(ray_s: float, met: bool) -> None:
-    facts = {"kind": "live", "nodes": 8, "s_b": 0.5, "collective": "broadcast"}
+    facts = {"kind": "live", "nodes": 8, "rate_mbit": 50, "s_b": 0.5, "collective": "broadcast"}
     lines: list[Line] = [
         {**facts, "side": "tweed", "seconds": [0.6, 0.6, 9.0], "busy": 0.4},
         {**facts, "side": "ray", "seconds": [ray_s] * 3, "busy": 0.3},

@@ -144,7 +144,7 @@ class Checkpoints:
 
         Raises: DataError if it is damaged, and where.
         """
-        step = self._latest()
+        step = self.latest()
         if step is None:
             return None
         here = self._place(step)
@@ -161,10 +161,20 @@ class Checkpoints:
             tensors += _read(here / part.name, part.digest)
         return State.assembled(_read(here / f"structure-of-{len(parts)}", parts[0].structure), tensors)
 
+    def latest(self) -> int | None:
+        """The step of the last one that is whole; None if there is none.
+
+        The mark alone does not say: who was stopped while it wrote, and is no member any more, may set it
+        back when it goes on.
+        """
+        mark = self.folder / _LATEST
+        steps = [_step(manifest.parent) for manifest in self.folder.glob(f"step-*/{_MANIFEST}")]
+        return max([*steps, int(mark.read_text())] if mark.exists() else steps, default=None)
+
     def clean(self) -> None:
         """Removes what an earlier run has left unfinished: its bits may be others. For founders, before any
         of them writes."""
-        latest = self._latest()
+        latest = self.latest()
         for old in self._steps():
             if _step(old) != latest:
                 shutil.rmtree(old, ignore_errors=True)
@@ -175,19 +185,12 @@ class Checkpoints:
     def _steps(self) -> list[Path]:
         return sorted(self.folder.glob("step-*"))
 
-    def _latest(self) -> int | None:
-        """The last that is whole. The mark alone does not say: who was stopped while it wrote, and is no
-        member any more, may set it back when it goes on."""
-        mark = self.folder / _LATEST
-        steps = [_step(manifest.parent) for manifest in self.folder.glob(f"step-*/{_MANIFEST}")]
-        return max([*steps, int(mark.read_text())] if mark.exists() else steps, default=None)
-
     def _write(self, number: int, of: int, total: int, data: bytearray, structure: bytes) -> None:
         here, name = self._place(self._step), Part(number, of, total, "").name
         record = here / f"{name}.json"
         try:
             # Older ones that came to nothing; others may still write the one before.
-            self._forget(lambda step: step < self._before and step != self._latest())
+            self._forget(lambda step: step < self._before and step != self.latest())
             here.mkdir(parents=True, exist_ok=True)
             if not record.exists():  # else another member has written this part, before it was lost
                 if number == 0:
@@ -197,7 +200,7 @@ class Checkpoints:
                 write_atomic(record, json.dumps(asdict(part)))
             self._finish(here)
         except OSError as error:
-            kept = self._latest()
+            kept = self.latest()
             stays = "there is none before it" if kept is None else f"that of step {kept} stays"
             log.warning("the checkpoint of step %d is not written: %s; %s", self._step, error, stays)
             if not record.exists():

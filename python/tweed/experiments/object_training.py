@@ -131,6 +131,7 @@ def train(job: Job) -> tuple[float, bytes, list[list[Used]]]:
 
 def replayed(job: Job, log: Sequence[Sequence[Used]]) -> bytes:
     """The digest of the model that one process gets from a log. Cost: all gradients, one after the other."""
+    torch.set_num_threads(1)  # as in the workers: on several, sums are others
     server, workers = Server(job), [Worker(job, number) for number in range(job.workers)]
     last = {one.version: step for step, sources in enumerate(log) for one in sources}
     models = {0: server.params}

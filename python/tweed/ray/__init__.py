@@ -3,12 +3,14 @@
     ref = tweed.ray.put(array); tweed.ray.get(ref).result()   # between tasks, actors and the driver
     TorchTrainer(..., torch_config=tweed.ray.TweedConfig(deadline=10))
     tweed.ray.register_collective_backend()  # then init_collective_group(..., backend="tweed")
+    tweed.ray.register_tensor_transport()    # then @ray.method(tensor_transport="tweed")
 
 installed    whether Ray is there, and which
 objects/     put, get and reduce between processes that meet, with neither Ray nor torch
 meeting      the same for the processes of a Ray job, which meet by a named actor
 config       TweedConfig: what workers of Ray Train are told before they form a group
 collective   the backend of `ray.util.collective`
+direct       the tensor transport of Ray Direct Transport, behind Ray's own refs
 
 Nothing here imports Ray before one of its names is asked for.
 """
@@ -21,6 +23,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tweed.ray.collective import register_collective_backend as register_collective_backend
     from tweed.ray.config import TweedConfig as TweedConfig
+    from tweed.ray.direct import register_tensor_transport as register_tensor_transport
     from tweed.ray.meeting import blocks as blocks
     from tweed.ray.meeting import create as create
     from tweed.ray.meeting import delete as delete
@@ -44,6 +47,7 @@ _MODULES = {
     "put": "meeting",
     "reduce": "meeting",
     "register_collective_backend": "collective",
+    "register_tensor_transport": "direct",
     "wait": "objects",
 }
 
@@ -59,6 +63,7 @@ __all__ = [
     "put",
     "reduce",
     "register_collective_backend",
+    "register_tensor_transport",
     "wait",
 ]
 

@@ -102,12 +102,13 @@ def _updates(notes: Notes, name: str, ranks: int = 8) -> None:
 
 
 def _live(notes: Notes, nodes: int, config: Config) -> None:
-    if notes.has(kind="live", nodes=nodes):
+    facts = {"kind": "live", "nodes": nodes, "rate_mbit": object_rounds.RATE_MBIT}
+    if notes.has(**facts):
         return
     notes.log(f"{nodes} raylets at {object_rounds.RATE_MBIT} Mbit/s")
     try:
         for line in object_rounds.measure(nodes, config.s_b, config.rounds):
-            notes.add({"kind": "live", "nodes": nodes, "s_b": config.s_b, **line})
+            notes.add({**facts, "s_b": config.s_b, **line})
     except NoTestbed as error:
         notes.log(f"not measured live: {error}")
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 
 _TRIES = 3
-_BYTES = 2**12  # some full segments
+_BYTES = 2**14  # some full segments, whatever the interface's MTU
 _LOOK_S = 0.05
 
 
@@ -30,14 +30,12 @@ def cross(address: str, patience_s: float) -> bool:
     Cost: `patience_s` at most for the connections, and as much for what they send.
     """
     host, _, port = address.rpartition(":")
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as held, contextlib.suppress(OSError):
         lines = [held.enter_context(_call(host.strip("[]"), int(port))) for _ in range(_TRIES)]
-        if not _becomes_true(lambda: all(map(_is_connected, lines)), patience_s):
-            return True  # nothing is known of full ones
-        with contextlib.suppress(OSError):
-            sent = [line.send(bytes(_BYTES)) for line in lines]
-            return _becomes_true(lambda: any(_unacknowledged(line) < sent[0] for line in lines), patience_s)
-        return True  # refused meanwhile
+        if _becomes_true(lambda: all(map(_is_connected, lines)), patience_s):
+            sent = min(line.send(bytes(_BYTES)) for line in lines)
+            return _becomes_true(lambda: any(_has_heard(line, sent) for line in lines), patience_s)
+    return True  # nothing is known of full ones: they could not be sent
 
 
 def _becomes_true(look: Callable[[], bool], patience_s: float) -> bool:
@@ -62,5 +60,7 @@ def _is_connected(line: socket.socket) -> bool:
     return True
 
 
-def _unacknowledged(line: socket.socket) -> int:
-    return int(struct.unpack("i", fcntl.ioctl(line, termios.TIOCOUTQ, bytes(4)))[0])
+def _has_heard(line: socket.socket, sent: int) -> bool:
+    """Some of `sent` bytes were acknowledged; or it was refused, by who may have read them."""
+    (left,) = struct.unpack("i", fcntl.ioctl(line, termios.TIOCOUTQ, bytes(4)))
+    return bool(left < sent) or not _is_connected(line)

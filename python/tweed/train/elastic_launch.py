@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tweed import metrics, testbed
+from tweed.elastic import Checkpoints
 from tweed.errors import UsageError
 from tweed.testbed import Ended, Failed, RankFailed, server
 from tweed.train import launch
-from tweed.train.folder import RunFolder, latest
+from tweed.train.folder import RunFolder
 from tweed.train.launch import Show
 from tweed.train.settings import OURS, Settings
 
@@ -104,7 +105,7 @@ class ElasticLauncher:
           RankFailed: all have died, or a worker cannot become a member; the others were ended.
         """
         self.check(settings)
-        stored = latest(folder.checkpoints(OURS))
+        stored = Checkpoints(folder.checkpoints(OURS), settings.steps).latest() or 0
         if stored >= settings.steps:
             return
         folder.cut(OURS, stored)

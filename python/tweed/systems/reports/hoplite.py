@@ -62,7 +62,7 @@ def sections(lines: Sequence[Line]) -> list[Section]:
     parts.append(Section("The planner, simulated", tables=[_pipelined(lines), _deaths(lines)]))
     if where(lines, kind="updates"):
         parts.append(Section("Asynchronous SGD, simulated", tables=[_updates(lines)]))
-    if where(lines, kind="live"):
+    if where(lines, kind="live", rate_mbit=RATE_MBIT):
         parts.append(Section("Between raylets, beside Ray's objects", tables=[_live(lines)]))
     if where(lines, kind="application"):
         parts.append(Section("Applications, beside Ray's objects", tables=[_applications(lines)]))
@@ -116,7 +116,7 @@ def _live_goals(lines: Sequence[Line], nodes: int) -> Iterator[Goal]:
         yield goal, f"{theirs / ours:.2f}×", theirs / ours >= least
     for collective in ("broadcast", "sum"):
         if (ours := _median(lines, nodes, collective, "tweed")) is not None:
-            near = ours / where(lines, kind="live", nodes=nodes)[0]["s_b"]
+            near = ours / where(lines, kind="live", rate_mbit=RATE_MBIT, nodes=nodes)[0]["s_b"]
             goal = f"{WORDS[collective]}, {nodes} raylets: at most {NEAR[nodes]} S/B"
             yield goal, f"{near:.2f} S/B", near <= NEAR[nodes]
 
@@ -146,7 +146,7 @@ def _of_application(lines: Sequence[Line], nodes: int, name: str, side: str) -> 
 
 
 def _median(lines: Sequence[Line], nodes: int, collective: str, side: str) -> float | None:
-    line = find(lines, kind="live", nodes=nodes, collective=collective, side=side)
+    line = find(lines, kind="live", rate_mbit=RATE_MBIT, nodes=nodes, collective=collective, side=side)
     return statistics.median(line["seconds"]) if line else None
 
 
@@ -188,8 +188,8 @@ def _deaths(lines: Sequence[Line]) -> Table:
 
 def _live(lines: Sequence[Line]) -> Table:
     rows = []
-    for nodes in values(where(lines, kind="live"), "nodes"):
-        there = where(lines, kind="live", nodes=nodes)
+    for nodes in values(where(lines, kind="live", rate_mbit=RATE_MBIT), "nodes"):
+        there = where(lines, kind="live", rate_mbit=RATE_MBIT, nodes=nodes)
         for collective, words in WORDS.items():
             found = {side: _median(lines, nodes, collective, side) for side in ("tweed", *BESIDE)}
             ours, theirs = found["tweed"], found["ray"]
