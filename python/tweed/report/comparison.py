@@ -123,8 +123,10 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def speed(line: Line) -> float | None:
-    """Samples per second of a side, by its mean step: what training gets done. None if it made no step."""
-    return line["samples"] / statistics.fmean(line["steps_s"]) if line["steps_s"] else None
+    """Samples per second of a side, by its mean step: what training gets done. None if it made no step, or
+    failed after some."""
+    has_speed = line["steps_s"] and line["failed"] is None
+    return line["samples"] / statistics.fmean(line["steps_s"]) if has_speed else None
 
 
 def number(value: float | None) -> str:
