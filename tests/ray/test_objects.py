@@ -58,10 +58,11 @@ def _half(objects: Objects, ref: Ref, value: float, numel: int) -> None:
     writer.advance(numel // 2)
 
 
-def test_what_is_deleted_takes_no_memory_once_nobody_holds_it() -> None:
+@pytest.mark.parametrize("numel", [10, LARGE])
+def test_what_is_deleted_takes_no_memory_once_nobody_holds_it(numel: int) -> None:
     with Objects() as one, Objects() as other:
         other.meet([one.descriptor])
-        ref = one.put(np.zeros(LARGE, np.float32))
+        ref = one.put(np.zeros(numel, np.float32))
         array = other.get(ref).result(PATIENCE_S)
         one.delete(ref)
         assert other.used >= array.nbytes

@@ -156,7 +156,7 @@ class TweedTransport(TensorTransportManager):
         self, tensors: list[Any], tensor_transport_metadata: Any, communicator_metadata: CommunicatorMetadata
     ) -> None:
         """Ray does not call it where receivers act alone."""
-        raise NotImplementedError
+        raise NotImplementedError  # that is of transports in which sources act, too
 
     def garbage_collect(self, obj_id: str, tensor_transport_meta: Any, tensors: list[Any]) -> None:
         """Nobody has a ref any more."""

@@ -211,10 +211,10 @@ impl Directory {
         let is_whole = bytes.is_some() || (state == State::Complete && !self.plans.contains_key(&object));
         let entry = self.entry(object);
         let is_old = generation < entry.generation && state != State::Wanted && !is_whole;
-        if entry.format.is_some() && is_old && is_root {
-            return; // its order says so, which may still be held back
-        }
         if entry.format.is_some() && is_old {
+            if is_root {
+                return; // its order says so, which may still be held back
+            }
             // It has not heard yet that the object begins anew.
             let generation = entry.generation;
             entry.copies.update(from, State::Wanted, rate, (fed_by, view));

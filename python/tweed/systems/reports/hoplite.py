@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterator, Sequence
 
@@ -220,7 +219,9 @@ def _applications(lines: Sequence[Line]) -> Table:
     for line in where(lines, kind="application", side="tweed"):
         nodes, name = line["nodes"], line["application"]
         found = [_of_application(lines, nodes, name, side) for side in ("tweed", "ray")]
-        ours, theirs = (each / line["s_b"] if each is not None else math.nan for each in found)
+        if None in found:
+            continue
+        ours, theirs = (each / line["s_b"] for each in found if each is not None)
         cells = [f"{ours:.2f}", f"{theirs:.2f}", f"{theirs / ours:.1f}×", f"{line['bound']:.2f}"]
         rows.append([f"{name}, {nodes - 1} workers", *cells])
     head = ["application", "tweed", "Ray", "gain", "no round takes less than"]
