@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -12,7 +13,19 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tweed.elastic.joiners import Joiners
-from tweed.elastic.messages import CHUNK, RESULT, Ask, Chunk, Give, Got, Meeting, Refused, packed, read
+from tweed.elastic.messages import (
+    CHUNK,
+    RESULT,
+    TENSORS,
+    Ask,
+    Chunk,
+    Give,
+    Got,
+    Meeting,
+    Refused,
+    packed,
+    read,
+)
 from tweed.elastic.state import State
 from tweed.elastic.transfer import Copy, Donor
 from tweed.errors import DataError, PeerLost
@@ -82,7 +95,7 @@ def test_the_state_and_all_results_since_come_whole(donors: int, numel: int, mos
         got = new.state()
     step = got.tree["step"]
     assert torch.equal(got.tree["model"]["w"], state(step, numel).tree["model"]["w"])
-    assert got.digest() == state(step, numel).digest()
+    assert got.digests() == state(step, numel).digests()
     new.step(step)
     while not new.asks_in:
         net.deliver(10 * most)
@@ -122,6 +135,40 @@ def test_a_member_keeps_to_the_rate_that_it_gives_to_joiners(bytes_per_s: float,
         assert sent <= spent + 66_000
         assert sent >= spent - bytes_per_s * 0.03 - 66_000 or sent >= joiners * 4 * net.numel
         now += 0.01
+
+
+@pytest.mark.parametrize(
+    ("donors", "words"), [(4, "member 2 gives a part .* Start that one again"), (2, "no part has most of 2")]
+)
+@pytest.mark.parametrize("where", ["kept", "way"])
+def test_a_donor_whose_part_is_wrong_is_named(donors: int, words: str, where: str) -> None:
+    """It keeps something else, or a byte of its part is damaged."""
+    net, bad = Net(donors, 1000), f"{donors // 2}"
+    new = net.all[JOINER]
+    new.ask(["0"], 4000)
+    net.deliver(100)
+    if where == "kept":
+        give, numel = net.all[bad].give_state, net.numel
+        net.all[bad].give_state = lambda step, _, now: give(step, lambda: state(step + 1, numel), now)  # type: ignore[method-assign]
+    for _ in range(4):
+        net.step()
+    net.collect()
+    if where == "way":
+        net.way = deque(
+            (sender, to, _damaged(data) if sender == bad else data) for sender, to, data in net.way
+        )
+    net.deliver(1000)
+    assert new.state() is None and new.refused is not None and new.refused.final
+    if where == "kept" or donors > 2:
+        assert re.search(words, new.refused.reason)
+    else:
+        assert "member 1 gives a part" in new.refused.reason
+
+
+def _damaged(data: bytes) -> bytes:
+    if data[0] != CHUNK or Chunk.read(data).what != TENSORS:
+        return data
+    return data[:-1] + bytes([data[-1] ^ 1])
 
 
 def test_a_donor_that_is_past_the_step_says_so_and_the_joiner_asks_anew() -> None:

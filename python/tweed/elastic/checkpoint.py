@@ -15,7 +15,6 @@ again, as parts of another number: all are of the same bits, so any set that is 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -28,7 +27,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Thread
 
-from tweed.elastic.state import State, cut
+from tweed.elastic.state import State, cut, digest_of
 from tweed.errors import DataError
 from tweed.files import write_atomic
 
@@ -196,7 +195,8 @@ class Checkpoints:
                 if number == 0:
                     write_atomic(here / f"structure-of-{of}", structure)
                 write_atomic(here / name, bytes(data))
-                part = Part(number, of, total, _digest(data), _digest(structure) if number == 0 else "")
+                head = digest_of(structure).hex() if number == 0 else ""
+                part = Part(number, of, total, digest_of(data).hex(), head)
                 write_atomic(record, json.dumps(asdict(part)))
             self._finish(here)
         except OSError as error:
@@ -224,16 +224,12 @@ def _step(place: Path) -> int:
     return int(place.name.removeprefix("step-"))
 
 
-def _digest(data: bytes | bytearray) -> str:
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
-
-
 def _read(path: Path, digest: str) -> bytes:
     try:
         data = path.read_bytes()
     except OSError as error:
         raise DataError(f"a part of a checkpoint cannot be read: {error}") from error
-    if _digest(data) != digest:
+    if digest_of(data).hex() != digest:
         raise DataError(
             f"{path} is damaged: it has other bytes than were written. Put back a copy of it, or begin anew "
             "in another folder"

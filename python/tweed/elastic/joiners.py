@@ -13,7 +13,7 @@ from torch import Tensor
 from tweed.elastic.messages import Ask, Chunk, Give, Got, Refused, Text, packed
 from tweed.elastic.state import State
 from tweed.elastic.transfer import Copy, Donor
-from tweed.errors import PeerLost
+from tweed.errors import DataError, PeerLost
 
 _MOST_LEAD = 1 << 10
 #: A rate is kept to over such a time: the thread that sends looks each 10 ms.
@@ -64,6 +64,7 @@ class Joiners:
                 self._donors[said.joiner] = Donor(said, said.donors.index(self.key))
             elif copy is not None and said.attempt == copy.attempt:
                 copy.sources.update(said.donors)
+                copy.donors = said.donors
         elif isinstance(said, Got):
             donor = self._donors.get(key)
             if donor is not None and donor.order.attempt == said.attempt:
@@ -142,8 +143,15 @@ class Joiners:
         self._says.append((member, packed(Ask(attempt, self._lead))))
 
     def state(self) -> State | None:
-        """When it is there, once."""
-        return None if self._copy is None else self._copy.state()
+        """When it is there, once. A donor that has given another part than most have refuses it for good."""
+        copy = self._copy
+        if copy is None:
+            return None
+        try:
+            return copy.state()
+        except DataError as error:
+            self.refused = Refused(copy.attempt, str(error), final=True)
+            return None
 
     def result(self, step: int, like: Tensor) -> Tensor | None:
         """That of this step if it is there, in the shape and type of another.

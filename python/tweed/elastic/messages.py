@@ -15,8 +15,8 @@ from typing import Any
 from tweed.errors import DataError
 
 TEXT, CHUNK = 0xFE, 0xFF
-#: What a chunk is of: the shape of the state, its tensors, or the result of a step.
-STRUCTURE, TENSORS, RESULT = range(3)
+#: What a chunk is of: the shape of the state, its tensors, digests of them, or the result of a step.
+STRUCTURE, TENSORS, DIGESTS, RESULT = range(4)
 
 _HEAD = struct.Struct("<BBIQQQQ")
 
@@ -141,7 +141,7 @@ class Chunk:
     """Bytes of something that is given to a joiner in parts.
 
     Attributes:
-      what: `STRUCTURE`, `TENSORS` or `RESULT`.
+      what: `STRUCTURE`, `TENSORS`, `DIGESTS` or `RESULT`.
       attempt: see `Ask`.
       step: at whose begin the state is copied, or whose result it is of.
       offset: of these bytes within the whole.

@@ -283,10 +283,10 @@ class ElasticRun:
         if self._check_every == 0 or self._given % self._check_every != 0 or self._checked == now:
             return
         self._checked = now
-        digests: list[str] = [""] * dist.get_world_size()
-        dist.all_gather_object(digests, State.of(of_objects(self._keep)).digest())
-        most, _ = Counter(digests).most_common(1)[0]
-        if odd := [rank for rank, digest in enumerate(digests) if digest != most]:
+        digests: list[list[bytes]] = [[]] * dist.get_world_size()
+        dist.all_gather_object(digests, State.of(of_objects(self._keep)).digests())
+        most, _ = Counter(digest for (digest,) in digests).most_common(1)[0]
+        if odd := [rank for rank, (digest,) in enumerate(digests) if digest != most]:
             raise TweedError(
                 f"members differ at step {self._given}: those of ranks {odd} keep other bytes than "
                 "the others. Start them again: they join with the state of the others"

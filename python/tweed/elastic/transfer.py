@@ -2,10 +2,11 @@
 
 Theory of operation. A joiner asks the member of lowest rank (`Ask`). That one tells all members a step that
 is some ahead, and who gives which part (`Give`). At the begin of that step each `Donor`, one of k, copies
-its k-th part of the state, and sends it in chunks; behind it, of each step that counts, its k-th part
-of the result. The joiner (`Copy`) puts the parts together, and its own loop takes one result after the
-other, as if it had computed them, so that it has what members have, bit by bit. When it is two steps behind
-it asks to be let in. Members stop giving when they have entered an epoch that it is in.
+its k-th part of the state, and sends it in chunks, with digests of all parts as it has them; behind it, of
+each step that counts, its k-th part of the result. The joiner (`Copy`) puts the parts together, finds out by
+the digests whose part is another than most have, and its own loop takes one result after the other, as if it
+had computed them, so that it has what members have, bit by bit. When it is two steps behind it asks to be let
+in. Members stop giving when they have entered an epoch that it is in.
 
     a donor    moved by                               to
     AHEAD      `state`, at its step                   FLOWING
@@ -26,13 +27,14 @@ Pure: no clock but the `now` it is given, no threads, no sockets.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from torch import Tensor
 
-from tweed.elastic.messages import RESULT, STRUCTURE, TENSORS, Chunk, Give
-from tweed.elastic.state import State, as_bytes, cut, from_bytes
+from tweed.elastic.messages import DIGESTS, RESULT, STRUCTURE, TENSORS, Chunk, Give
+from tweed.elastic.state import DIGEST_BYTES, State, as_bytes, cut, digest_of, from_bytes
 from tweed.errors import DataError
 
 _CHUNK, _WINDOW = 1 << 16, 1 << 18
@@ -75,7 +77,10 @@ class Donor:
         self._begun, self.began = True, now
         if self.part == 0:
             self._put(STRUCTURE, self.order.step, 0, len(structure), memoryview(structure))
-        low, high = cut(state.bytes, self.part, len(self.order.donors))
+        donors = len(self.order.donors)
+        digests = memoryview(b"".join(state.digests(donors)))
+        self._put(DIGESTS, self.order.step, self.part * len(digests), donors * len(digests), digests)
+        low, high = cut(state.bytes, self.part, donors)
         self._put(TENSORS, self.order.step, low, state.bytes, memoryview(state.part(low, high)))
         self.state_bytes = self.kept
 
@@ -158,10 +163,13 @@ class Copy:
       attempt: its number.
       own_bytes: of what it has itself before: bounds the state.
       sources: whom it needs: the member that it has asked, and the donors when they are known.
+
+    Attributes:
+      donors: in the order of their parts; none: they are not known yet.
     """
 
     def __init__(self, attempt: int, own_bytes: int, sources: set[str]) -> None:
-        self.sources = sources
+        self.sources, self.donors = sources, list[str]()
         self.attempt, self._most = attempt, _MOST_TIMES * own_bytes + _MOST_MORE
         self._step: int | None = None  # it has the state, and its loop is there
         self._state: dict[int, _Whole] = {}
@@ -196,12 +204,37 @@ class Copy:
         return [(donor, count) for donor, _, count in due]
 
     def state(self) -> State | None:
-        """When it is complete, once."""
-        if len(self._whole) < 2:
+        """When it is complete, once.
+
+        Raises: DataError if a donor has given other bytes than most have; it names that one.
+        """
+        if not self.donors or (self._state.keys() - {TENSORS}) != {STRUCTURE, DIGESTS}:
+            return None  # a state may have no tensors
+        if self._state.keys() != self._whole:
             return None
-        found = State.assembled(self._state[STRUCTURE].data, self._state[TENSORS].data)
+        tensors = self._state[TENSORS].data if TENSORS in self._state else bytearray()
+        self._check(tensors, self._state[DIGESTS].data)
+        found = State.assembled(self._state[STRUCTURE].data, tensors)
         self._state, self._whole = {}, set()
         return found
+
+    def _check(self, tensors: bytearray, digests: bytearray) -> None:
+        """Each part is what most donors have there."""
+        donors, ends = len(self.donors), range(0, len(digests) + 1, DIGEST_BYTES)
+        told = [bytes(digests[low:high]) for low, high in pairwise(ends)]
+        if len(told) != donors**2:
+            raise DataError(f"{donors} donors give {len(told)} digests, and each has one of each part")
+        view = memoryview(tensors)
+        for part, donor in enumerate(self.donors):
+            low, high = cut(len(tensors), part, donors)
+            most, count = Counter(told[part::donors]).most_common(1)[0]
+            if 2 * count <= donors:
+                raise DataError(f"members differ in what they keep, and no part has most of {donors} for it")
+            if digest_of(view[low:high]) != most:
+                raise DataError(
+                    f"member {donor[:8]} gives a part of the state that is not what most members have there. "
+                    "Start that one again: it joins with the state of the others"
+                )
 
     def has(self, step: int) -> bool:
         """The result of this step is there."""
