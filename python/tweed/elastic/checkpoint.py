@@ -101,6 +101,7 @@ class Checkpoints:
     def __init__(self, folder: Path, every: int) -> None:
         self.folder, self.every = folder, every
         self._writer: Thread | None = None
+        self._data = bytearray()  # what it writes, or has written
         self._before = self._step = -1  # the steps of the last two that this process wrote a part of
 
     @property
@@ -127,7 +128,7 @@ class Checkpoints:
         """
         self.wait()
         self._before, self._step = (self._step, step) if step != self._step else (self._before, step)
-        data = state.part(*cut(state.bytes, number, of))
+        data = self._data = state.part(*cut(state.bytes, number, of), self._data)
         structure = state.structure() if number == 0 else b""
         job = (number, of, state.bytes, data, structure)
         self._writer = Thread(target=self._write, args=job, name="tweed-checkpoint")
@@ -194,7 +195,7 @@ class Checkpoints:
             if not record.exists():  # else another member has written this part, before it was lost
                 if number == 0:
                     write_atomic(here / f"structure-of-{of}", structure)
-                write_atomic(here / name, bytes(data))
+                write_atomic(here / name, data)
                 head = digest_of(structure).hex() if number == 0 else ""
                 part = Part(number, of, total, digest_of(data).hex(), head)
                 write_atomic(record, json.dumps(asdict(part)))

@@ -58,16 +58,19 @@ class State:
         torch.save(tree_unflatten(shapes, self._spec), file)
         return file.getvalue()
 
-    def part(self, begin: int, end: int) -> bytearray:
-        """A copy of these bytes of all tensors."""
-        found, at = bytearray(), 0
+    def part(self, begin: int, end: int, into: bytearray | None = None) -> bytearray:
+        """A copy of these bytes of all tensors; in `into`, if that is as long: in fresh memory it takes four
+        times the time."""
+        if into is None or len(into) != end - begin:
+            into = bytearray(end - begin)
+        at = 0
         for tensor in self._tensors:
             length = tensor.numel() * tensor.element_size()
             low, high = max(begin - at, 0), min(end - at, length)
             if low < high:
-                found += as_bytes(tensor)[low:high]
+                into[at + low - begin : at + high - begin] = as_bytes(tensor)[low:high]
             at += length
-        return found
+        return into
 
     def digests(self, parts: int = 1) -> list[bytes]:
         """Of each of so many parts of the bytes of all tensors. Cost: about a second for a gigabyte."""
