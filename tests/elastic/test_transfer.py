@@ -165,6 +165,18 @@ def test_a_donor_whose_part_is_wrong_is_named(donors: int, words: str, where: st
         assert "member 1 gives a part" in new.refused.reason
 
 
+def test_a_state_whose_tensors_are_yet_to_come_is_not_whole() -> None:
+    donor, copy = Donor(Give(JOINER, 0, 0, ["0"]), 0), Copy(0, 400, {"0"})
+    copy.donors = ["0"]
+    kept = state(0, 50_000)
+    donor.state(kept, kept.structure(), 0.0)
+    while copy.state() is None:
+        data = donor.poll(0)
+        assert data is not None
+        copy.take("0", Chunk.read(data))
+    assert donor.poll(0) is None  # it was whole with the last of them
+
+
 def _damaged(data: bytes) -> bytes:
     if data[0] != CHUNK or Chunk.read(data).what != TENSORS:
         return data

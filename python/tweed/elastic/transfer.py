@@ -208,11 +208,9 @@ class Copy:
 
         Raises: DataError if a donor has given other bytes than most have; it names that one.
         """
-        if not self.donors or (self._state.keys() - {TENSORS}) != {STRUCTURE, DIGESTS}:
-            return None  # a state may have no tensors
-        if self._state.keys() != self._whole:
+        if not self.donors or self._whole != {STRUCTURE, TENSORS, DIGESTS}:
             return None
-        tensors = self._state[TENSORS].data if TENSORS in self._state else bytearray()
+        tensors = self._state[TENSORS].data
         self._check(tensors, self._state[DIGESTS].data)
         found = State.assembled(self._state[STRUCTURE].data, tensors)
         self._state, self._whole = {}, set()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -234,6 +235,7 @@ def rank_terms(size: int, options: Options) -> RankTerms:
     return RankTerms(_version(), size, socket.gethostname(), time.time(), options.terms())
 
 
+@functools.cache
 def _version() -> str:
     try:
         return metadata.version("tweed")
