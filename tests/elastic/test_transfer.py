@@ -133,7 +133,7 @@ def test_a_member_keeps_to_the_rate_that_it_gives_to_joiners(bytes_per_s: float,
                 one.handle(joiner, Got(0, len(Chunk.read(data).body)), ["0"])
         spent = bytes_per_s * (now - 100.0 + 0.02)
         assert sent <= spent + 66_000
-        assert sent >= spent - bytes_per_s * 0.03 - 66_000 or sent >= joiners * 4 * net.numel
+        assert sent >= spent - bytes_per_s * 0.03 - 70_000 or not one.gives
         now += 0.01
 
 
@@ -171,10 +171,10 @@ def test_a_state_whose_tensors_are_yet_to_come_is_not_whole() -> None:
     kept = state(0, 50_000)
     donor.state(kept, kept.structure(), 0.0)
     while copy.state() is None:
-        data = donor.poll(0)
+        data = donor.poll(0, 0.0)
         assert data is not None
         copy.take("0", Chunk.read(data))
-    assert donor.poll(0) is None  # it was whole with the last of them
+    assert donor.poll(0, 0.0) is None  # it was whole with the last of them
 
 
 def _damaged(data: bytes) -> bytes:

@@ -83,7 +83,7 @@ class Joiners:
         if self._says:
             return self._says.popleft()
         for key, donor in list(self._donors.items()):
-            if self._paid <= now and (chunk := donor.poll(self._step)) is not None:
+            if self._paid <= now and (chunk := donor.poll(self._step, now)) is not None:
                 if self._bytes_per_s is not None:
                     self._paid = max(self._paid, now - _BURST_S) + len(chunk) / self._bytes_per_s
                 return key, chunk

@@ -33,11 +33,13 @@ from itertools import pairwise
 
 from torch import Tensor
 
-from tweed.elastic.messages import DIGESTS, RESULT, STRUCTURE, TENSORS, Chunk, Give
+from tweed.elastic.messages import CHUNK_BYTES, DIGESTS, RESULT, STRUCTURE, TENSORS, Chunk, Give
 from tweed.elastic.state import DIGEST_BYTES, State, as_bytes, cut, digest_of, from_bytes
 from tweed.errors import DataError
 
-_CHUNK, _WINDOW = 1 << 16, 1 << 18
+_WINDOW = 1 << 18
+#: Links that take more, in bytes a second, are quicker than what packs bytes.
+_PACKED_BELOW = 32e6
 #: Results that a joiner acknowledges before its loop has come to them.
 _AHEAD = 4
 #: Results are kept for a joiner up to so many times the state, and so many bytes.
@@ -119,16 +121,17 @@ class Donor:
         self.kept -= count
         self.acknowledged += count
 
-    def poll(self, counted: int) -> bytes | None:
+    def poll(self, counted: int, now: float) -> bytes | None:
         """The next chunk, if there is one and it may fly."""
         if not self._queue or self._flying >= _WINDOW:
             return None
         what, step, offset, total, body = self._queue.popleft()
-        if len(body) > _CHUNK:
-            self._queue.appendleft((what, step, offset + _CHUNK, total, body[_CHUNK:]))
-            body = body[:_CHUNK]
+        if len(body) > CHUNK_BYTES:
+            self._queue.appendleft((what, step, offset + CHUNK_BYTES, total, body[CHUNK_BYTES:]))
+            body = body[:CHUNK_BYTES]
         self._flying += len(body)
-        return Chunk(what, self.order.attempt, step, offset, total, counted, body).packed()
+        is_slow = self.acknowledged < _PACKED_BELOW * (now - self.began)
+        return Chunk(what, self.order.attempt, step, offset, total, counted, body).encoded(pack=is_slow)
 
     def _put(self, what: int, step: int, offset: int, total: int, body: memoryview) -> None:
         if body:

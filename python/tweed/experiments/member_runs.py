@@ -155,7 +155,8 @@ def joined(
     Args:
       options: of the `Job`.
 
-    Returns: `plain_s` of a step before, `spans_s` of steps while it joins, `joined_s` until it is in, and
+    Returns: `plain_s` of a step before, `spans_s` of steps while it joins, `joined_s` until it is in,
+      `given_s` of that from its question until it has the state, and
       `copied_s` that a copy of model and optimizer takes for which all wait.
 
     Raises: NoTestbed.
@@ -167,12 +168,12 @@ def joined(
         begin = time.monotonic()
         write_atomic(watched.folder / "join", "")
         watched.settled(founders + 1, begin, 2)
-        copied_s = watched.end()
+        given_s, copied_s = zip(*watched.end(), strict=True)
         during = [step for step in watched.steps(0) if step.end > begin]
         together = next(step.end for step in during if step.members > founders)
         spans = [step.end - step.begin for step in during if step.end <= together]
         times = {"plain_s": statistics.median(plain), "spans_s": spans, "joined_s": together - begin}
-        return times | {"copied_s": max(copied_s)}
+        return times | {"given_s": given_s[founders], "copied_s": max(copied_s)}
 
     with tempfile.TemporaryDirectory() as folder:
         job = Job(Path(folder), founders, founders + 1, numel, compute_s, **options)
@@ -214,15 +215,18 @@ def member(rank: int, size: int, job: Job) -> Any:
     return lived(_life, job.folder, rank, job)
 
 
-def _life(life: int, rank: int, job: Job) -> float:
-    """Trains until it is over, and writes each step down. Returns how long a copy takes that all wait for."""
+def _life(life: int, rank: int, job: Job) -> tuple[float, float]:
+    """Trains until it is over, and writes each step down. Returns how long it took to get the state of those
+    that it joined, and how long a copy takes that all wait for."""
     elastic = control(life, rank, job.founders, job.most, job.folder, joiner_mbit=job.joiner_mbit)
     model = torch.nn.ParameterList([torch.zeros(job.numel)])
     optimizer = torch.optim.Adam(model, lr=1e-3)
     ballast = torch.rand(job.ballast // 4, generator=torch.Generator().manual_seed(1))
     state = torch.nn.ParameterList([torch.nn.Parameter(ballast, requires_grad=False)])
     keep: dict[str, Stateful] = {"model": model, "optimizer": optimizer, "ballast": state}
+    asked = time.monotonic()
     run = ElasticRun(elastic, Sampler(GlobalOrder(60_000), _BATCH), keep)
+    given_s = time.monotonic() - asked
     gradient = torch.ones(job.numel)
 
     def computed(samples: Sequence[int]) -> Tensor:
@@ -238,7 +242,7 @@ def _life(life: int, rank: int, job: Job) -> float:
     copied_s = _copied_s(4 * model[0].numel() * 4)
     run.finish()
     elastic.close()
-    return copied_s
+    return given_s, copied_s
 
 
 def _plain(rank: int, size: int, job: Job, steps: int) -> list[float]:

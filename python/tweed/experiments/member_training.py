@@ -72,7 +72,7 @@ class Trainee:
     @property
     def params(self) -> list[float]:
         """All parameters; of tensors that a process sends, only those of its own life can be read."""
-        found: list[float] = nn.utils.parameters_to_vector(self.model.parameters()).tolist()
+        found: list[float] = torch.cat([p.detach().reshape(-1) for p in self.model.parameters()]).tolist()
         return found
 
     def test_loss(self, params: Sequence[float]) -> float:

@@ -61,7 +61,7 @@ FULL = Config(
     (0.1, 1.0),
     (250_000, 6_250_000),
     40,
-    25 * MB,
+    75 * MB,
     dict.fromkeys(DIGITS, (8, 500)) | {("fashion-mnist", "float32"): (4, 20)},
     20,
     100 * MB,
