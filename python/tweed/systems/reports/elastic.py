@@ -190,7 +190,8 @@ def _words(lines: Sequence[Line]) -> list[str]:
     found = [
         "Links have 100 Mbit/s; who is killed, or evicted, comes back and joins. A stop and a cut from all "
         "others last four seconds. tweed takes a second of silence for a loss, whatever the deadline is.",
-        "Gradients are computed by a sleep; what is trained runs on loopback. Who joins is given 25 Mbit/s "
+        "Gradients are computed by a sleep; what is trained runs on loopback, with a learning rate of 0.05 "
+        "(digits) or 0.01 and momentum 0.9. Who joins is given 25 Mbit/s "
         "by each of four members, and in the join of donors all that their links have. A result is replayed "
         "beside a step of 16 samples, without its exchange, of one process. Checkpoints are of "
         "ranks that do nothing else: what writing in the background costs later steps is not in it.",
