@@ -27,6 +27,7 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 from tweed.elastic.control import Control, Epoch
 from tweed.elastic.messages import Meeting
 from tweed.errors import DeadlineExceeded, PeerLost
+from tweed.exchange.communicator import Wait
 
 #: A group failed though nobody is lost, as when a link broke: after so long its members meet again.
 _AGAIN_S = 2.0
@@ -65,6 +66,7 @@ class Groups:
           DeadlineExceeded: there is none within the time.
         """
         self.leave()
+        wait = Wait()
         epoch, meeting = self._next_meeting()
         self._tried = meeting
         # The members of an epoch meet under its number, so nothing of an old one is taken for theirs.
@@ -77,6 +79,7 @@ class Groups:
             world_size=len(epoch.members),
             timeout=timedelta(seconds=self._timeout_s),
         )
+        wait.end()
         self._meeting = meeting
         with self._standing:
             self._members = epoch.members
