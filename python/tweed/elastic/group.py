@@ -28,6 +28,7 @@ from tweed.elastic.control import Control, Epoch
 from tweed.elastic.messages import Meeting
 from tweed.errors import DeadlineExceeded, PeerLost
 from tweed.exchange.communicator import Wait
+from tweed.exchange.engine import GroupRequest
 
 #: A group failed though nobody is lost, as when a link broke: after so long its members meet again.
 _AGAIN_S = 2.0
@@ -78,6 +79,8 @@ class Groups:
             rank=epoch.members.index(self._control.key),
             world_size=len(epoch.members),
             timeout=timedelta(seconds=self._timeout_s),
+            # Nothing here goes by wall clocks: one that is set, or a joiner's, may not end the run.
+            pg_options=GroupRequest(compare_clocks=False),
         )
         wait.end()
         self._meeting = meeting
