@@ -21,7 +21,7 @@ READY := .venv/.ready.stamp
 
 SECONDS := 60
 
-.PHONY: help demo test ray-test integrations wheel check check-rust check-python loom sanitize sanitize-quick fuzz bench torch-suite programs first-hour site build lock format clean
+.PHONY: help demo test ray-test integrations flower wheel check check-rust check-python loom sanitize sanitize-quick fuzz bench torch-suite programs first-hour site build lock format clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -66,6 +66,9 @@ ray-test: $(READY) ## Test tweed under Ray: a cluster of three raylets, three mi
 
 integrations: $(READY) ## Test tweed under Lightning, Accelerate and Transformers: one to four minutes
 	TWEED_TEST_INTEGRATIONS=1 OMP_NUM_THREADS=1 pytest tests/integrations
+
+flower: $(READY) ## Test tweed under Flower, in an environment of its own: one minute, and a download of Flower
+	@tools/flower.sh
 
 fuzz: $(ENV) ## Fuzz each target for SECONDS=60 and add what is new to fuzz/corpus
 	@SECONDS_EACH=$(SECONDS) tools/fuzz.sh
