@@ -13,6 +13,8 @@ export PATH := $(VIRTUAL_ENV)/bin:$(PATH)
 # One interpreter for every cargo call, or PyO3 is built anew whenever the caller's changes.
 export PYO3_PYTHON := $(VIRTUAL_ENV)/bin/python
 unexport CONDA_PREFIX PYTHONHOME PYTHONPATH
+# Without caches each process that imports torch, and tests start a hundred of them, compiles all of it anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 RUST := $(shell find crates -name '*.rs' -o -name '*.toml') Cargo.toml Cargo.lock
 ENV := .venv/.env.stamp
