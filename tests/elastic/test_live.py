@@ -21,6 +21,7 @@ from tests.elastic.trains import (
     stops,
     stores,
     trains,
+    with_clocks,
 )
 from tests.faults.ring import endings
 from tests.simulate.test_elastic import trained
@@ -56,6 +57,17 @@ def test_after_a_stop_the_others_go_on_long_before_their_timeout(victim: int) ->
     assert all(epochs == [1, 2] for _, _, epochs in ended)
     assert torch.allclose(ended[0][1], trained(Plan(), steps=STEPS).params, rtol=0, atol=1e-12)
     assert "gone on without this process, in epoch 2" in stopped
+
+
+def test_a_member_whose_clock_is_minutes_off_goes_on_with_the_others(tmp_path: Path) -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with Ranks(with_clocks, 4, store.port, tmp_path) as ranks:
+        first, off, killed, last = ranks.join(60)
+    assert [epochs for _, epochs, _ in (first, off, killed, last)] == [[1, 2], [1, 2], [], [1, 2]]
+    assert off[2] - first[2] > 200
+    expected = trained(Plan(), steps=STEPS).params
+    for params, *_ in (first, off, last):
+        assert params == pytest.approx(expected.tolist(), rel=0, abs=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,9 @@ from tweed.elastic import Checkpoints, Control, Elastic, ElasticRun, join, start
 from tweed.elastic.witness import Witness
 from tweed.errors import Evicted
 from tweed.files import write_atomic
-from tweed.testbed.lives import kill, lived
+from tweed.testbed.faults import Plan
+from tweed.testbed.lives import kill, lived, pid
+from tweed.testbed.struck import Struck
 
 STEPS, KILLED_AT, STEPS_TOGETHER = 50, 20, 30
 
@@ -75,6 +77,30 @@ def trains(rank: int, size: int, port: int, victim: int) -> tuple[str, Tensor, l
     run.finish()
     control.close()
     return trainee.digest, trainee.params.detach(), run.epochs
+
+
+def clocked(life: int, rank: int, size: int, port: int, folder: Path) -> tuple[list[float], list[int], float]:
+    """Members train, in their first lives, and rank 0 does what is planned. With the clock at the end."""
+    if life > 0:
+        return [], [], time.time()
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    control = start(store, rank, size, Elastic(1, size))
+    run, trainee = ElasticRun(control, sampler(), timeout_s=60), Trainee()
+    plan = Plan.parse("after 0s clock 1 by 300s; after 0s kill 2")
+    struck = Struck(plan, size, lambda member: pid(folder, member), folder=folder)
+    for step in range(STEPS):
+        if rank == 0 and step >= KILLED_AT and not struck.done:
+            struck.turn(step)
+        trainee.step(run)
+    run.finish()
+    control.close()
+    return trainee.params.tolist(), run.epochs, time.time()
+
+
+def with_clocks(rank: int, size: int, port: int, folder: Path) -> tuple[list[float], list[int], float]:
+    """See `clocked`."""
+    ended: tuple[list[float], list[int], float] = lived(clocked, folder, rank, size, port, folder)
+    return ended
 
 
 def stops(rank: int, size: int, port: int, victim: int) -> tuple[str, Tensor, list[int]] | str:

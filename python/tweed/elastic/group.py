@@ -27,6 +27,8 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 from tweed.elastic.control import Control, Epoch
 from tweed.elastic.messages import Meeting
 from tweed.errors import DeadlineExceeded, PeerLost
+from tweed.exchange.communicator import Wait
+from tweed.exchange.engine import GroupRequest
 
 #: A group failed though nobody is lost, as when a link broke: after so long its members meet again.
 _AGAIN_S = 2.0
@@ -65,6 +67,7 @@ class Groups:
           DeadlineExceeded: there is none within the time.
         """
         self.leave()
+        wait = Wait()
         epoch, meeting = self._next_meeting()
         self._tried = meeting
         # The members of an epoch meet under its number, so nothing of an old one is taken for theirs.
@@ -76,7 +79,10 @@ class Groups:
             rank=epoch.members.index(self._control.key),
             world_size=len(epoch.members),
             timeout=timedelta(seconds=self._timeout_s),
+            # Nothing here goes by wall clocks: one that is set, or a joiner's, may not end the run.
+            pg_options=GroupRequest(compare_clocks=False),
         )
+        wait.end()
         self._meeting = meeting
         with self._standing:
             self._members = epoch.members

@@ -43,6 +43,7 @@ from tweed.errors import (
     UsageError,
 )
 from tweed.exchange.commit import Take
+from tweed.exchange.communicator import Wait
 from tweed.exchange.member import Member, Standing
 
 log = logging.getLogger("tweed")
@@ -71,6 +72,7 @@ class ElasticRun:
     Attributes:
       epochs: numbers of those whose group this process was in.
       members: of the last of them, keys in the order of their ranks.
+      told: once all members are at the end, what each has told in `finish`, by rank.
 
     Raises:
       UsageError: the members have other samples or another batch, or nothing that a joiner could get.
@@ -95,6 +97,7 @@ class ElasticRun:
         self._groups = Groups(control, timeout_s)
         self.epochs: list[int] = []
         self.members: tuple[str, ...] = ()
+        self.told: list[Any] = []
         self._begun = -1  # the step before which this process, as rank 0, has done what comes first
         self._writers: list[int] = []  # ranks that write parts of a checkpoint
         self._wrote = (0, 0)  # the step and the epoch of which this process has written its part
@@ -212,15 +215,22 @@ class ElasticRun:
 
         return leaving(self.leave, *signals)
 
-    def finish(self, first: Callable[[], None] | None = None) -> None:
+    def finish(self, first: Callable[[], None] | None = None, tell: Any = None) -> None:
         """All members have the last step, a checkpoint of it is written, and rank 0 has done what is `first`,
-        as in `step`. Ends the group; `Control.close` ends the links."""
+        as in `step`. Ends the group; `Control.close` ends the links.
+
+        Args:
+          tell: what this member says at the end, a small plain value, for `told`.
+        """
         with suppress(Left):
             while dist.is_initialized() and not self._member.behind:
                 try:
                     if self._checkpoints is not None:
                         self._write(self._checkpoints)
                         self._checkpoints.wait()
+                    told: list[Any] = [None] * dist.get_world_size()
+                    dist.all_gather_object(told, tell)
+                    self.told = told
                     self._begin(first)
                     dist.barrier()
                     break
@@ -449,7 +459,9 @@ class ElasticRun:
 
 
 def _all_reduced(addend: Tensor, step: int, epoch: int) -> Tensor:
+    wait = Wait()
     dist.all_reduce(addend)
+    wait.end()
     return addend
 
 

@@ -62,6 +62,7 @@ class Options:
       prometheus: "[HOST:]PORT" on which rank 0 serves metrics for Prometheus; loopback if no host is given.
       tensorboard: a folder into which rank 0 writes metrics for TensorBoard.
       opentelemetry: "http://HOST:4318" of a collector, to which rank 0 sends metrics by OTLP.
+      compare_clocks: ranks whose wall clocks are more than a minute apart are refused; `None`: they are.
       binding: "native" is the C++ backend, "python" the slower one that needs no compiler; "auto": native
         if it can be had.
     """
@@ -85,6 +86,7 @@ class Options:
     prometheus: str | None = None
     tensorboard: str | None = None
     opentelemetry: str | None = None
+    compare_clocks: bool | None = None
     binding: Binding | None = None
 
     @classmethod
@@ -96,7 +98,7 @@ class Options:
         """
         chosen = given if isinstance(given, cls) else cls()
         if isinstance(given, GroupRequest):
-            chosen = cls(transport=given.transport, server=given.server)
+            chosen = cls(transport=given.transport, server=given.server, compare_clocks=given.compare_clocks)
         env = os.environ if environment is None else environment
         values: dict[str, Any] = {}
         for item in fields(cls):
@@ -227,7 +229,9 @@ def _in_file(path: str) -> Plan:
 _READERS: dict[str, tuple[Callable[[str], object], str]] = {
     **dict.fromkeys(("streams", "server"), (int, "a whole number")),
     **dict.fromkeys(("deadline", "metrics"), (float, "a number of seconds")),
-    **dict.fromkeys(("dial_only", "wire_only"), ({"0": False, "1": True}.__getitem__, "0 or 1")),
+    **dict.fromkeys(
+        ("dial_only", "wire_only", "compare_clocks"), ({"0": False, "1": True}.__getitem__, "0 or 1")
+    ),
 }
 
 

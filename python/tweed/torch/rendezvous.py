@@ -224,7 +224,9 @@ def settle(descriptor: bytes, meeting: Meeting, options: Options) -> Terms:
         # At once: a rank that was told of fewer may be the last one there is.
         if wrong := conflict(mine, rank, RankTerms.decode(said), time.time()):
             break
-    terms = replace(_choose(descriptors, place, options), first=replace(mine, clock_s=time.time()).encode())
+    terms = replace(
+        _choose(descriptors, place, options), first=replace(mine, clock_s=_clock_s(options)).encode()
+    )
     terms = replace(terms, conflict=wrong or terms.conflict)
     meeting.leave("terms", terms.encode())
     return terms
@@ -232,7 +234,12 @@ def settle(descriptor: bytes, meeting: Meeting, options: Options) -> Terms:
 
 def rank_terms(size: int, options: Options) -> RankTerms:
     """What this process says of itself before it makes a group of `size`."""
-    return RankTerms(_version(), size, socket.gethostname(), time.time(), options.terms())
+    return RankTerms(_version(), size, socket.gethostname(), _clock_s(options), options.terms())
+
+
+def _clock_s(options: Options) -> float:
+    """This process's clock; where clocks are not compared the first second, which is ahead of nobody's."""
+    return 0.0 if options.compare_clocks is False else time.time()
 
 
 @functools.cache
