@@ -112,10 +112,15 @@ def link_counters(group: dist.ProcessGroup | None) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class GroupRequest:
-    """What a strategy asks of its process group: given to the backend as `pg_options`."""
+    """What a strategy or a run asks of its process group: given to the backend as `pg_options`.
 
-    transport: Ltp | None
-    server: int | None
+    Attributes:
+      missing: pairs of ranks between which nothing crosses; the same at all ranks.
+    """
+
+    transport: Ltp | None = None
+    server: int | None = None
+    missing: Sequence[tuple[int, int]] = ()
 
 
 def own_group(strategy: Strategy, group: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
