@@ -56,13 +56,6 @@ impl Agreement<'_> {
         ranks.clone().any(|b| (0..b).any(|a| self.way(a, b) == Way::Through(rank)))
     }
 
-    /// What this rank cannot call, and is not called by, whatever the descriptors say.
-    pub(crate) fn missing_here(&self) -> impl Iterator<Item = &PeerDescriptor> {
-        let own = self.rank;
-        let others = self.missing.iter().filter(move |&&(a, b)| a == own || b == own);
-        others.filter_map(move |&(a, b)| self.descriptors.get((a + b - own) as usize))
-    }
-
     fn is_missing(&self, a: u32, b: u32) -> bool {
         self.missing.iter().any(|&pair| pair == (a, b) || pair == (b, a))
     }
@@ -237,7 +230,6 @@ mod tests {
         let descriptors = [descriptor("a", Some(A)), descriptor("b", Some(B)), descriptor("c", Some(A))];
         let known = Agreement { group: "g", rank: 2, descriptors: &descriptors, missing: &[(0, 2)] };
         assert_eq!([known.way(0, 2), known.way(0, 1)], [Way::Through(1), Way::Direct]);
-        assert_eq!(known.missing_here().map(|d| d.uid.as_str()).collect::<Vec<_>>(), ["a"]);
         let text = check_without(&descriptors, 1, &[(0, 2), (1, 2)]);
         assert!(text.contains("rank 0 on host-a and rank 2 on host-c is missing"), "{text}");
     }

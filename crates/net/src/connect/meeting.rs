@@ -107,7 +107,7 @@ impl Meeting<'_> {
     /// The peer of each rank; `usize::MAX` stands for this process.
     pub(crate) fn run(&self) -> Result<Vec<usize>, EngineError> {
         self.give_up_broken();
-        self.give_up_missing();
+        self.give_up_other_ways();
         self.listen()?;
         let calls = Calls {
             connector: self.connector,
@@ -145,13 +145,18 @@ impl Meeting<'_> {
         }
     }
 
-    /// Nor is one that is listed as missing, unless it is led round by a third process already.
-    fn give_up_missing(&self) {
-        for descriptor in self.known.missing_here().filter(|d| self.connector.descriptor.is_far(d)) {
+    /// Nor is a direct one that is listed as missing now, nor one through a third process to who can be called by now.
+    fn give_up_other_ways(&self) {
+        for (rank, descriptor) in self.others().filter(|(_, d)| self.connector.descriptor.is_far(d)) {
             let Some(peer) = self.connector.find(&descriptor.uid) else { continue };
             let direct = self.connector.driver.engine.lock().host.links[peer].relay.is_none();
-            if direct && self.connector.directory.lock().give_up(&descriptor.uid, u64::MAX).is_some() {
-                let why = "nothing crosses the link to it, as others see too";
+            let fits = match self.way(rank) {
+                Way::Direct => direct,
+                Way::Through(_) => !direct,
+                Way::None => true,
+            };
+            if !fits && self.connector.directory.lock().give_up(&descriptor.uid, u64::MAX).is_some() {
+                let why = "its link was made anew, as another way is to be taken now";
                 self.connector.driver.post(Event::Lost(peer, why.into()));
             }
         }
