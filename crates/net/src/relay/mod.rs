@@ -140,7 +140,13 @@ impl Relay {
         let poll = Poll::new()?;
         let (waker, relay) = (Arc::new(Waker::new(poll.registry(), WAKE)?), Arc::clone(self));
         let thread = std::thread::Builder::new().name("tweed-relay".into());
-        Ok((thread.spawn(move || relay.run(poll))?, waker))
+        // The thread keeps it: one that is dropped before it was seen wakes nobody.
+        let kept = Arc::clone(&waker);
+        let run = move || {
+            relay.run(poll);
+            drop(kept);
+        };
+        Ok((thread.spawn(run)?, waker))
     }
 
     fn run(&self, mut poll: Poll) {
