@@ -131,6 +131,7 @@ impl Relay {
         let mut state = self.state.lock();
         state.closed = true;
         state.waiting.clear();
+        state.joined.clear();
         let (handle, waker) = state.thread.take()?;
         let _ = waker.wake();
         Some(handle)
