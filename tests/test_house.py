@@ -33,7 +33,7 @@ NET_ROOMS = [
     {"sync", "stderr", "process", "framing"},
     {"secure"},
     {"link"},
-    {"ltp", "operation"},
+    {"ltp", "operation", "relay"},
     {"engine"},
     {"connect"},
     {"hub"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tests.elastic.trains import (
     STEPS,
     STEPS_TOGETHER,
     comes_back,
+    cut_off,
     joins,
     leaves,
     stops,
@@ -30,7 +32,7 @@ from tweed.elastic.control import Epoch
 from tweed.elastic.group import Groups, breaks
 from tweed.elastic.messages import Meeting
 from tweed.errors import DeadlineExceeded, UsageError
-from tweed.testbed import Ranks
+from tweed.testbed import Failed, Network, Ranks, Said, opened
 from tweed.testbed.faults import Plan
 from tweed.train.folder import latest
 
@@ -68,6 +70,42 @@ def test_a_member_whose_clock_is_minutes_off_goes_on_with_the_others(tmp_path: P
     expected = trained(Plan(), steps=STEPS).params
     for params, *_ in (first, off, last):
         assert params == pytest.approx(expected.tolist(), rel=0, abs=1e-12)
+
+
+@pytest.mark.usefixtures("namespaces")
+@pytest.mark.parametrize("pair", [(0, 2), (3, 1)])
+def test_a_cut_link_that_others_reach_round_costs_no_member(tmp_path: Path, pair: tuple[int, int]) -> None:
+    with opened(Network(rate_bits=1e9), 4) as bed, Ranks(cut_off, 4, tmp_path, bed=bed) as ranks:
+        said = set[int]()
+        while len(said) < 4:
+            events = ranks.poll(60)
+            said |= {event.rank for event in events if isinstance(event, Said)}
+            assert events and not any(isinstance(event, Failed) for event in events), events
+        bed.cut_way(*pair)
+        bed.cut_way(*reversed(pair))
+        (tmp_path / "cut").touch()
+        ended = ranks.join(120)
+    assert len({digest for digest, *_ in ended}) == 1
+    assert all(epochs == [1, 2] for _, _, epochs, _ in ended)
+    assert torch.allclose(ended[0][1], trained(Plan(), steps=STEPS).params, rtol=0, atol=1e-12)
+    links = [found for *_, found in ended]
+    assert all((links[a][b] == "relay") == ({a, b} == set(pair)) for a in range(4) for b in range(4))
+
+
+def test_calls_are_aborted_if_a_link_of_the_group_is_cut_and_the_next_one_does_without() -> None:
+    epoch = Epoch(2, ("a", "b", "c"), broken=True, missing=((0, 2),))
+    assert breaks("abc", 1, epoch)
+    assert not breaks("abc", 1, replace(epoch, broken=False)), "all know it, and enter in their time"
+    assert not breaks("abc", 1, epoch, epoch.cut), "it does without already"
+    assert not breaks("bc", 1, epoch), "it never had it"
+    assert breaks("abc", 1, replace(epoch, number=3, broken=False)), "one between may have been broken"
+
+
+def test_who_calls_to_the_meeting_is_the_first_that_all_reach() -> None:
+    members = ("a", "b", "c")
+    assert Epoch(1, members).caller == "a"
+    assert Epoch(1, members, missing=((0, 2),)).caller == "b"
+    assert Epoch(1, members, missing=((0, 1), (0, 2), (1, 2))).caller == "a"
 
 
 @pytest.mark.parametrize(

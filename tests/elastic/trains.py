@@ -19,7 +19,9 @@ from tweed.data.sampler import GlobalOrder, Sampler
 from tweed.elastic import Checkpoints, Control, Elastic, ElasticRun, join, start
 from tweed.elastic.witness import Witness
 from tweed.errors import Evicted
+from tweed.exchange.engine import link_counters
 from tweed.files import write_atomic
+from tweed.testbed import say
 from tweed.testbed.faults import Plan
 from tweed.testbed.lives import kill, lived, pid
 from tweed.testbed.struck import Struck
@@ -117,6 +119,24 @@ def stops(rank: int, size: int, port: int, victim: int) -> tuple[str, Tensor, li
     finally:
         control.close()
     return trainee.digest, trainee.params.detach(), run.epochs
+
+
+def cut_off(rank: int, size: int, folder: Path) -> tuple[str, Tensor, list[int], list[str]]:
+    """Within a step all wait until the launcher has cut a link, and then exchange. Returns the links, too."""
+    control = start(dist.FileStore(str(folder / "store"), size), rank, size, Elastic(1, size))
+    run, trainee = ElasticRun(control, sampler(), timeout_s=60), Trainee()
+
+    def wait() -> None:
+        say("within a step")
+        while not (folder / "cut").exists():
+            time.sleep(0.01)
+
+    for step in range(STEPS):
+        trainee.step(run, wait if step == KILLED_AT else lambda: None)
+    links = [link["link"] for link in link_counters(None)]
+    run.finish()
+    control.close()
+    return trainee.digest, trainee.params.detach(), run.epochs, links
 
 
 def witnessed(rank: int, size: int, port: int, folder: Path, dies: dict[int, int]) -> tuple[str, Tensor, int]:

@@ -309,7 +309,7 @@ class ElasticRun:
         before it broke; if this process is to call them to the meeting, it does."""
         if epoch.number <= self._groups.epoch or self._control.key not in epoch.members:
             return False
-        calls = epoch.members[0] == self._control.key and self._member.behind
+        calls = epoch.caller == self._control.key and self._member.behind
         holds = self._member.counted >= self._control.holds_from(self._groups.epoch)
         return calls or holds or meeting.epoch == epoch.number
 

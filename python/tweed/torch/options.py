@@ -55,7 +55,8 @@ class Options:
       secret_file: a file that holds it, and that others cannot read.
       key_file: keeps this member's key across restarts; it is made if it is not there. `None`: a new key for
         each process.
-      dial_only: open no port; this rank calls the others, who must listen.
+      dial_only: open no port; this rank calls the others. Two such ranks on different hosts reach each other
+        through one that listens, which hands on what it cannot read.
       traces: a folder; every operation is recorded there, to be replayed by `tweed.simulate.replay`.
       metrics: seconds between two looks at the links, for `tweed top` and the three below (docs/metrics.md);
         `None`: one second; 0: none.

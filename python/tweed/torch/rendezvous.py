@@ -11,6 +11,7 @@ import base64
 import contextlib
 import functools
 import hashlib
+import itertools
 import json
 import os
 import secrets
@@ -96,10 +97,12 @@ def _meet(node: Node, meeting: Meeting, options: Options) -> tuple[Group, Terms]
             ltp=options.ltp,
             watch=meeting.look,
             turn=meeting.turn,
+            missing=place.missing,
         )
         if terms.assumed:
             # Within the meeting: who fails here, or before, leaves why for those who are further.
-            chosen = agree(group, options.overrules(), meeting.look, terms.descriptors)
+            missing = unreached(terms.descriptors, place.missing)
+            chosen = agree(group, options.overrules(), meeting.look, terms.descriptors, missing)
             terms = replace(terms, plan=chosen, assumed=False)
     except PeerLost:
         meeting.look(at_once=True)  # who is gone may have left why
@@ -295,10 +298,30 @@ def one_host(descriptors: Sequence[bytes]) -> bool:
     return len(places) == 1 and not any(descriptor["wire_only"] for descriptor in known)
 
 
+def unreached(descriptors: Sequence[bytes], missing: Sequence[tuple[int, int]] = ()) -> list[tuple[int, int]]:
+    """Pairs of ranks that need a third one to reach each other, the lower rank first. Pure.
+
+    Args:
+      descriptors: by rank; two that only dial out, and share no memory, are such a pair.
+      missing: pairs between which nothing crosses besides.
+    """
+    known = [json.loads(descriptor) for descriptor in descriptors]
+
+    def place(rank: int) -> object:
+        of = known[rank]
+        return rank if of["wire_only"] else (of["boot"], of["network"])
+
+    found = {(min(pair), max(pair)) for pair in missing}
+    shut = [rank for rank, of in enumerate(known) if of["tcp"] is None]
+    found |= {(a, b) for a, b in itertools.combinations(shut, 2)}
+    return sorted((a, b) for a, b in found if place(a) != place(b))
+
+
 def _choose(descriptors: Sequence[bytes], place: Place, options: Options) -> Terms:
     links = ONE_HOST if one_host(descriptors) else NETWORK
     taken, conflict = _stored(len(descriptors), place, options)
-    chosen = taken or plan(len(descriptors), links, options.overrules())
+    missing = unreached(descriptors, place.missing)
+    chosen = taken or plan(len(descriptors), links, options.overrules(), missing)
     assumed = taken is None and links is NETWORK
     return Terms(group_id(place.name, secrets.token_bytes(16)), list(descriptors), chosen, assumed, conflict)
 
