@@ -20,6 +20,7 @@ from tests.elastic.trains import (
     cut_off,
     joins,
     leaves,
+    mended,
     stops,
     stores,
     trains,
@@ -90,6 +91,22 @@ def test_a_cut_link_that_others_reach_round_costs_no_member(tmp_path: Path, pair
     assert torch.allclose(ended[0][1], trained(Plan(), steps=STEPS).params, rtol=0, atol=1e-12)
     links = [found for *_, found in ended]
     assert all((links[a][b] == "relay") == ({a, b} == set(pair)) for a in range(4) for b in range(4))
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_a_link_that_works_again_is_used_again(tmp_path: Path) -> None:
+    with opened(Network(rate_bits=1e9), 3) as bed, Ranks(mended, 3, tmp_path, bed=bed) as ranks:
+        for epoch, happens in ((1, bed.cut_way), (2, bed.heal_way)):
+            said = set[int]()
+            while len(said) < 3:
+                events = ranks.poll(60)
+                said |= {event.rank for event in events if isinstance(event, Said) and event.value == epoch}
+                assert events and not any(isinstance(event, Failed) for event in events), events
+            happens(0, 2)
+            happens(2, 0)
+        ended = ranks.join(120)
+    assert len({digest for digest, *_ in ended}) == 1
+    assert all(epochs == [1, 2, 3] and "relay" not in links for _, epochs, links in ended)
 
 
 def test_calls_are_aborted_if_a_link_of_the_group_is_cut_and_the_next_one_does_without() -> None:

@@ -81,6 +81,22 @@ def test_two_of_four_behind_nat_have_all_that_torch_offers(monkeypatch: pytest.M
     assert left is not None and not left.has_link(2, 3) and len(left.links) == 10
 
 
+def summed(rank: int, size: int) -> list[float]:
+    total = torch.full((300_000,), float(rank + 1))
+    dist.all_reduce(total)
+    return total.unique().tolist()
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_packets_cross_nat_and_between_two_behind_it_a_stream_carries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Their plan is pairwise, as sums may lose contributions alone, so the pair (2, 3) is used."""
+    monkeypatch.setenv("TWEED_SECRET", SECRET)
+    monkeypatch.setenv("TWEED_TRANSPORT", "ltp")
+    assert run_ranks(summed, 4, backend="tweed", network=NAT, timeout=120) == [[10.0]] * 4
+
+
 @pytest.mark.usefixtures("namespaces")
 def test_a_relay_that_is_killed_is_named_and_not_who_is_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TWEED_SECRET", SECRET)
