@@ -178,6 +178,26 @@ def test_a_state_whose_tensors_are_yet_to_come_is_not_whole() -> None:
     assert donor.poll(0, 0.0) is None  # it was whole with the last of them
 
 
+def test_a_result_that_was_summed_anew_is_not_mixed_with_that_of_one_that_was_lost() -> None:
+    """Donor 1 counted the step, gave its part and was lost; the others sum it anew, to other bits."""
+    net = Net(2, 1000)
+    new = net.all[JOINER]
+    new.ask(["0"], 4000)
+    net.deliver(100)
+    while new.state() is None:
+        net.deliver(100)
+        net.step()
+    net.deliver(1000)
+    step = net.counted
+    new.step(step)
+    net.all["1"].give_result(step, result(step, net.numel), 0.0)
+    net.deliver(1000)
+    net.all["0"].give_result(step, result(step, net.numel) * (1 + 1e-6), 0.0)
+    net.deliver(1000)
+    assert new.result(step, result(0, net.numel)) is None
+    assert new.refused is not None and not new.refused.final and f"of step {step}" in new.refused.reason
+
+
 def _damaged(data: bytes) -> bytes:
     if data[0] != CHUNK or Chunk.read(data).what != TENSORS:
         return data
@@ -229,8 +249,8 @@ def test_results_are_acknowledged_when_the_loop_is_near() -> None:
     copy = Copy(0, 40, set())
     data = bytes(40)
     copy.near(2)
-    assert copy.take("0", Chunk(RESULT, 0, 6, 0, 40, 9, data)) == [("0", 40)]
-    assert copy.take("0", Chunk(RESULT, 0, 7, 0, 40, 9, data)) == []
+    assert copy.take("0", Chunk(RESULT, 0, 6, 0, 40, 9, 0, data)) == [("0", 40)]
+    assert copy.take("0", Chunk(RESULT, 0, 7, 0, 40, 9, 0, data)) == []
     assert copy.near(3) == [("0", 40)]
     assert not copy.is_near(6) and copy.is_near(7)
 
@@ -238,10 +258,10 @@ def test_results_are_acknowledged_when_the_loop_is_near() -> None:
 def test_what_no_sound_donor_gives_is_refused() -> None:
     copy = Copy(0, 40, set())
     with pytest.raises(DataError, match="this process takes"):
-        copy.take("0", Chunk(RESULT, 0, 0, 0, 1 << 40, 0, b"1"))
-    copy.take("0", Chunk(RESULT, 0, 0, 0, 8, 0, b"1"))
+        copy.take("0", Chunk(RESULT, 0, 0, 0, 1 << 40, 0, 0, b"1"))
+    copy.take("0", Chunk(RESULT, 0, 0, 0, 8, 0, 0, b"1"))
     with pytest.raises(DataError, match="donors differ"):
-        copy.take("1", Chunk(RESULT, 0, 0, 0, 9, 0, b"1"))
+        copy.take("1", Chunk(RESULT, 0, 0, 0, 9, 0, 0, b"1"))
     donor = Donor(Give(JOINER, 0, 0, ["0"]), 0)
     with pytest.raises(DataError, match="acknowledges 7 bytes"):
         donor.got(7)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tweed.elastic.messages import Ask, Chunk, Give, Got, Refused, Text, packed
 from tweed.elastic.state import State
-from tweed.elastic.transfer import Copy, Donor
+from tweed.elastic.transfer import Copy, Differs, Donor
 from tweed.errors import DataError, PeerLost
 
 _MOST_LEAD = 1 << 10
@@ -56,7 +56,10 @@ class Joiners:
         copy = self._copy
         if isinstance(said, Chunk):
             if copy is not None and said.attempt == copy.attempt:
-                self._acknowledge(copy.take(key, said))
+                try:
+                    self._acknowledge(copy.take(key, said))
+                except Differs as error:
+                    self.refused = Refused(copy.attempt, str(error), final=False)
         elif isinstance(said, Ask):
             self._order(key, said, members)
         elif isinstance(said, Give):

@@ -22,7 +22,7 @@ STRUCTURE, TENSORS, DIGESTS, RESULT = range(4)
 #: The most bytes of a chunk.
 CHUNK_BYTES = 1 << 16
 _PACKED = 0x80  # beside what a chunk is of: its body is packed
-_HEAD = struct.Struct("<BBIQQQQ")
+_HEAD = struct.Struct("<BBIQQQQI")
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -151,6 +151,8 @@ class Chunk:
       offset: of these bytes within the whole.
       total: bytes of the whole, from all donors.
       counted: steps that count at the donor, as this is sent.
+      mark: of the whole, the same in all its parts. A step that was summed anew has another result, to
+        rounding, at those who did so than at one that was lost meanwhile.
     """
 
     what: int
@@ -159,13 +161,14 @@ class Chunk:
     offset: int
     total: int
     counted: int
+    mark: int
     body: bytes | bytearray | memoryview
 
     def encoded(self, *, pack: bool) -> bytes:
         """As it crosses; with `pack` shorter, if that makes it so."""
         body = packing.pack(self.body) if pack else None
         what = self.what if body is None else self.what | _PACKED
-        numbers = (what, self.attempt, self.step, self.offset, self.total, self.counted)
+        numbers = (what, self.attempt, self.step, self.offset, self.total, self.counted, self.mark)
         return _HEAD.pack(CHUNK, *numbers) + bytes(self.body if body is None else body)
 
     @classmethod
@@ -173,10 +176,10 @@ class Chunk:
         """The inverse. Raises DataError for what is none."""
         if len(data) < _HEAD.size:
             raise DataError("what came is no part of a state: it is too short")
-        _, what, attempt, step, offset, total, counted = _HEAD.unpack_from(data)
+        _, what, attempt, step, offset, total, counted, mark = _HEAD.unpack_from(data)
         body: bytes | memoryview = memoryview(data)[_HEAD.size :]
         if what & _PACKED:
             what, body = what & ~_PACKED, packing.unpack(body, CHUNK_BYTES)
         if what > RESULT or offset + len(body) > total:
             raise DataError("what came is no part of a state: it ends behind the whole, or is of no kind")
-        return cls(what, attempt, step, offset, total, counted, body)
+        return cls(what, attempt, step, offset, total, counted, mark, body)

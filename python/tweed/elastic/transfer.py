@@ -27,6 +27,7 @@ Pure: no clock but the `now` it is given, no threads, no sockets.
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -61,7 +62,7 @@ class Donor:
     acknowledged: int = 0
     kept: int = 0
     ending: bool = False
-    _queue: deque[tuple[int, int, int, int, memoryview]] = field(default_factory=deque)
+    _queue: deque[tuple[int, int, int, int, int, memoryview]] = field(default_factory=deque)
     _flying: int = 0
     _begun: bool = False
     _first_result: float = 0.0
@@ -92,7 +93,7 @@ class Donor:
             return ""
         data = as_bytes(result)
         low, high = cut(len(data), self.part, len(self.order.donors))
-        self._put(RESULT, step, low, len(data), memoryview(bytes(data[low:high])))
+        self._put(RESULT, step, low, len(data), memoryview(bytes(data[low:high])), zlib.crc32(data))
         self._first_result = self._first_result or now
         if self.kept <= _KEPT_STATES * self.state_bytes + _KEPT_BYTES:
             return ""
@@ -125,25 +126,31 @@ class Donor:
         """The next chunk, if there is one and it may fly."""
         if not self._queue or self._flying >= _WINDOW:
             return None
-        what, step, offset, total, body = self._queue.popleft()
+        what, step, offset, total, mark, body = self._queue.popleft()
         if len(body) > CHUNK_BYTES:
-            self._queue.appendleft((what, step, offset + CHUNK_BYTES, total, body[CHUNK_BYTES:]))
+            self._queue.appendleft((what, step, offset + CHUNK_BYTES, total, mark, body[CHUNK_BYTES:]))
             body = body[:CHUNK_BYTES]
         self._flying += len(body)
         is_slow = self.acknowledged < _PACKED_BELOW * (now - self.began)
-        return Chunk(what, self.order.attempt, step, offset, total, counted, body).encoded(pack=is_slow)
+        attempt = self.order.attempt
+        return Chunk(what, attempt, step, offset, total, counted, mark, body).encoded(pack=is_slow)
 
-    def _put(self, what: int, step: int, offset: int, total: int, body: memoryview) -> None:
+    def _put(self, what: int, step: int, offset: int, total: int, body: memoryview, mark: int = 0) -> None:
         if body:
-            self._queue.append((what, step, offset, total, body))
+            self._queue.append((what, step, offset, total, mark, body))
             self.kept += len(body)
+
+
+class Differs(DataError):
+    """What donors give is of several wholes."""
 
 
 @dataclass
 class _Whole:
-    """Something that comes in parts: its bytes, and how many of them are there."""
+    """Something that comes in parts: its bytes, what marks them, and how many of them are there."""
 
     data: bytearray
+    mark: int
     came: int = 0
 
 
@@ -151,7 +158,9 @@ def _add(wholes: dict[int, _Whole], key: int, chunk: Chunk) -> bool:
     """Whether what has this key is complete with it."""
     whole = wholes.get(key)
     if whole is None:
-        whole = wholes[key] = _Whole(bytearray(chunk.total))
+        whole = wholes[key] = _Whole(bytearray(chunk.total), chunk.mark)
+    if chunk.mark != whole.mark:
+        raise Differs(f"donors give parts of several results of step {chunk.step}: one of them was lost")
     if chunk.total != len(whole.data):
         raise DataError(f"donors differ: one gives {chunk.total} bytes of what has {len(whole.data)}")
     whole.data[chunk.offset : chunk.offset + len(chunk.body)] = chunk.body
@@ -185,7 +194,7 @@ class Copy:
     def take(self, donor: str, chunk: Chunk) -> list[tuple[str, int]]:
         """A chunk has come. Returns what is acknowledged: to whom, how many bytes.
 
-        Raises: DataError if it does not fit the others.
+        Raises: DataError if it does not fit the others: `Differs`, if those who give are of several minds.
         """
         self._counted = max(self._counted, chunk.counted)
         if chunk.total > self._most:
