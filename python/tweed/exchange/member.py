@@ -183,12 +183,14 @@ class Member:
         return plan
 
     def cut_off(self, standings: Mapping[int, Standing]) -> tuple[int, tuple[int, ...]]:
-        """Who gives its whole state, and to whom, by rank, as no results reach these any more."""
+        """Who gives its whole state, and to whom, by rank, as no results reach these any more.
+
+        Also to one with as many steps: the last may have counted, to other bits, at those alone that were lost.
+        """
         able = {rank: one.position.counted for rank, one in standings.items() if not one.behind}
         most = max(able.values())
         giver = min(rank for rank, counted in able.items() if counted == most)
-        takers = (rank for rank, one in standings.items() if one.cut_off and one.position.counted < most)
-        return giver, tuple(takers)
+        return giver, tuple(rank for rank, one in standings.items() if one.cut_off)
 
     def _count(self, deal: Deal, result: Tensor) -> None:
         self.commit.count(deal.step, result)
