@@ -185,7 +185,7 @@ class Member:
     def cut_off(self, standings: Mapping[int, Standing]) -> tuple[int, tuple[int, ...]]:
         """Who gives its whole state, and to whom, by rank, as no results reach these any more.
 
-        Also to one with as many steps: the last may have counted, to other bits, at those that were lost only.
+        Also to one with as many steps: those that were lost alone may have counted the last, to other bits.
         """
         able = {rank: one.position.counted for rank, one in standings.items() if not one.behind}
         most = max(able.values())
