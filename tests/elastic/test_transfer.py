@@ -178,8 +178,8 @@ def test_a_state_whose_tensors_are_yet_to_come_is_not_whole() -> None:
     assert donor.poll(0, 0.0) is None  # it was whole with the last of them
 
 
-def test_a_result_that_was_summed_anew_is_not_mixed_with_that_of_one_that_was_lost() -> None:
-    """Donor 1 counted the step, gave its part and was lost; the others sum it anew, to other bits."""
+def given_and_step() -> tuple[Net, Joiners]:
+    """The joiner has the state, and a step whose result is on its way."""
     net = Net(2, 1000)
     new = net.all[JOINER]
     new.ask(["0"], 4000)
@@ -187,6 +187,36 @@ def test_a_result_that_was_summed_anew_is_not_mixed_with_that_of_one_that_was_lo
     while new.state() is None:
         net.deliver(100)
         net.step()
+    return net, new
+
+
+def test_nothing_is_kept_for_who_got_the_whole_state_otherwise() -> None:
+    """Results that it has not acknowledged, and those that come when it needs them no more."""
+    net, new = given_and_step()
+    new.step(net.counted)
+    for _ in range(20):
+        net.step()
+    net.deliver(1000)
+    assert any(net.all[key].gives for key in net.members)
+    net.step()
+    for key in net.members:
+        net.all[key].entered([JOINER])
+    new.is_in()
+    net.deliver(1000)
+    assert not any(net.all[key].gives for key in net.members)
+
+
+def test_a_donor_that_is_lost_in_silence_cuts_off() -> None:
+    _, new = given_and_step()
+    new.handle_members(["0", "1", JOINER])
+    assert new.refused is None
+    new.handle_members(["0", JOINER])
+    assert new.refused is not None and not new.refused.final
+
+
+def test_a_result_that_was_summed_anew_is_not_mixed_with_that_of_one_that_was_lost() -> None:
+    """Donor 1 counted the step, gave its part and was lost; the others sum it anew, to other bits."""
+    net, new = given_and_step()
     net.deliver(1000)
     step = net.counted
     new.step(step)

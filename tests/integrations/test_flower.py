@@ -5,7 +5,7 @@ Messages go from one to the other within this process: Flower's simulator would 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -40,8 +40,8 @@ def loss(net: torch.nn.Module, client: int) -> torch.Tensor:
     return F.mse_loss(net(x), x.sum(1, keepdim=True))
 
 
-def clients(hostile: int | None) -> Any:
-    """A step of gradient descent each; who is hostile sends large values."""
+def clients(hostile: int | None, changed: Callable[[RecordDict], object]) -> Any:
+    """A step of gradient descent each; who is hostile sends large values, in a reply that is changed."""
     app = ClientApp()
 
     @app.train()
@@ -55,6 +55,8 @@ def clients(hostile: int | None) -> Any:
                 param.sub_(LR * param.grad) if client != hostile else param.fill_(1e6)
         metrics = MetricRecord({"num-examples": 32, "loss": value.item()})
         content = RecordDict({"arrays": ArrayRecord(net.state_dict()), "metrics": metrics})
+        if client == hostile:
+            changed(content)
         return Message(content=content, reply_to=message)
 
     return app
@@ -83,10 +85,12 @@ class OneProcess(Grid):
     run = property(_never)
 
 
-def trained(strategy: FedAvg, hostile: int | None = None) -> dict[str, torch.Tensor]:
+def trained(
+    strategy: FedAvg, hostile: int | None = None, changed: Callable[[RecordDict], object] = bool
+) -> dict[str, torch.Tensor]:
     """The model at the end."""
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1  # as in a process of its own
-    result = strategy.start(OneProcess(clients(hostile)), ArrayRecord(model().state_dict()), ROUNDS)
+    result = strategy.start(OneProcess(clients(hostile, changed)), ArrayRecord(model().state_dict()), ROUNDS)
     return dict(result.arrays.to_torch_state_dict())
 
 
@@ -111,6 +115,33 @@ def test_who_is_hostile_leads_the_mean_astray_and_not_the_rule() -> None:
     assert loss(net, 0).item() < before / 2
     believed = {verdict.sender: verdict.weight > 0 for verdict in strategy.verdicts}
     assert believed == {10: True, 11: True, 12: True, 13: False, 14: True}
+
+
+def renamed(content: RecordDict) -> None:
+    content["arrays"] = ArrayRecord({f"my {name}": array for name, array in content["arrays"].items()})
+
+
+def turned(content: RecordDict) -> None:
+    """The same names in another order: values are where their names say."""
+    content["arrays"] = ArrayRecord(dict(reversed([*model().state_dict().items()])))
+
+
+@pytest.mark.parametrize(
+    ("changed", "senders"),
+    [
+        (renamed, 4),
+        (lambda content: content["metrics"].update({"num-examples": float("nan")}), 4),
+        (lambda content: content.update({"more": MetricRecord({"num-examples": 1})}), 4),
+        (turned, 5),
+    ],
+)
+def test_a_reply_that_does_not_fit_is_left_out_and_ends_no_run(
+    changed: Callable[[RecordDict], object], senders: int
+) -> None:
+    strategy, net = ours(MultiKrum(1)), model()
+    before = loss(net, 0).item()
+    net.load_state_dict(trained(strategy, 3, changed))
+    assert loss(net, 0).item() < before / 2 and len(strategy.verdicts) == senders
 
 
 def test_a_round_with_too_few_replies_leaves_the_model() -> None:

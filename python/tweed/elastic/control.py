@@ -264,7 +264,17 @@ class Control:
                 self._changed.wait(TICK_S)
 
     def give_state(self, step: int, state: Callable[[], State]) -> None:
-        """This step begins: copies what joiners are to get of the state."""
+        """This step begins: copies what joiners are to get of the state.
+
+        Digests are formed before others have to wait for this process: beats leave meanwhile.
+        """
+        with self._changed:
+            numbers = self._joiners.donors_at(step)
+        if numbers:
+            found = state()
+            for donors in numbers:
+                found.digests(donors)
+            state = lambda: found  # noqa: E731 - with its digests
         with self._changed:
             self._joiners.give_state(step, state, time.monotonic())
 
@@ -373,6 +383,8 @@ class Control:
         if self._noted > 0 or self.key in epoch.members:
             with self._changed:
                 self._noted, self._hold_from[epoch.number] = epoch.number, epoch.first_step
+                if epoch.broken:
+                    self._joiners.handle_members(epoch.members)
             self._when_changed(epoch)
 
     def _call_witnesses(self) -> None:

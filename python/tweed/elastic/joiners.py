@@ -55,7 +55,9 @@ class Joiners:
         """
         copy = self._copy
         if isinstance(said, Chunk):
-            if copy is not None and said.attempt == copy.attempt:
+            if copy is None or said.attempt != copy.attempt:
+                self._says.append((key, packed(Got(said.attempt, len(said.body)))))  # or it is kept for ever
+            else:
                 try:
                     self._acknowledge(copy.take(key, said))
                 except Differs as error:
@@ -81,6 +83,11 @@ class Joiners:
         if self._copy is not None and key in self._copy.sources:
             self.refused = Refused(self._copy.attempt, "a member was lost while it gave", final=False)
 
+    def handle_members(self, members: Sequence[str]) -> None:
+        """A member was lost, and these are left: it may be silent over a link that stands."""
+        if self._copy is not None and not self._copy.sources <= set(members):
+            self.refused = Refused(self._copy.attempt, "a member was lost while it gave", final=False)
+
     def poll(self, now: float) -> tuple[str, bytes] | None:
         """What is to be sent next, and to whom."""
         if self._says:
@@ -95,6 +102,10 @@ class Joiners:
         return None
 
     # Giving.
+
+    def donors_at(self, step: int) -> set[int]:
+        """By how many donors the state at the begin of this step is given, to any joiner."""
+        return {len(donor.order.donors) for donor in self._donors.values() if donor.wants_state(step)}
 
     def give_state(self, step: int, state: Callable[[], State], now: float) -> None:
         """This step begins: copies what joiners are to get of the state."""
@@ -171,7 +182,9 @@ class Joiners:
         return None
 
     def is_in(self) -> None:
-        """It has all that the others have: nothing is copied any more."""
+        """It has all that the others have: nothing is copied any more, and nothing kept for it."""
+        if self._copy is not None:
+            self._acknowledge(self._copy.rest())
         self._copy, self.refused = None, None
 
     def _acknowledge(self, counts: list[tuple[str, int]]) -> None:

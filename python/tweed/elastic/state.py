@@ -39,6 +39,7 @@ class State:
     def __init__(self, leaves: list[Any], spec: TreeSpec) -> None:
         self._leaves, self._spec = leaves, spec
         self._tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        self._digests: dict[int, list[bytes]] = {}
         self.bytes = sum(tensor.numel() * tensor.element_size() for tensor in self._tensors)
 
     @classmethod
@@ -73,7 +74,15 @@ class State:
         return into
 
     def digests(self, parts: int = 1) -> list[bytes]:
-        """Of each of so many parts of the bytes of all tensors. Cost: about a second for a gigabyte."""
+        """Of each of so many parts of the bytes of all tensors, as they are when this is first called.
+
+        Cost: about a second for a gigabyte, once.
+        """
+        if parts not in self._digests:
+            self._digests[parts] = self._digested(parts)
+        return self._digests[parts]
+
+    def _digested(self, parts: int) -> list[bytes]:
         found = [hashlib.blake2b(digest_size=DIGEST_BYTES) for _ in range(parts)]
         at = 0
         for tensor in self._tensors:

@@ -92,7 +92,8 @@ class Member:
 
     def standing(self, *, cut_off: bool) -> Standing:
         """What it tells the others; see there."""
-        return Standing(self.commit.position, self._history, self.behind, self.behind and cut_off)
+        # Who is cut off needs the whole state even if it has as many steps; so it stays until it has that.
+        return Standing(self.commit.position, self._history, self.behind or cut_off, cut_off)
 
     @property
     def deal(self) -> Deal:

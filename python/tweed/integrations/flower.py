@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -66,13 +67,28 @@ class TweedStrategy(FedAvg):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """The next model, None: it stays as it is; and the metrics of those that are believed."""
-        good, _ = self._check_and_log_replies(replies, is_train=True)
+        # Flower's own check ends the run if one reply has other names than the rest.
+        sound, _ = self._check_and_log_replies(replies, is_train=True, validate=False)
+        good = [reply for reply in sound if self._fits(reply)]
         update = self._update(good, float(server_round)) if self._are_enough(len(good)) else None
         if update is None:
             return None, None
         believed = {verdict.sender for verdict in self.verdicts if verdict.weight > 0}
         contents = [reply.content for reply in good if reply.metadata.src_node_id in believed]
         return self._after(update), self.train_metrics_aggr_fn(contents, self.weighted_by_key)
+
+    def _fits(self, reply: Message) -> bool:
+        """It has the arrays that were sent, by name, and says of how many samples they are."""
+        records, metrics = (
+            list(kind.values()) for kind in (reply.content.array_records, reply.content.metric_records)
+        )
+        samples = metrics[0].get(self.weighted_by_key) if len(metrics) == 1 else None
+        has_arrays = len(records) == 1 and records[0].keys() == self._sent.keys()
+        if has_arrays and isinstance(samples, int | float) and 0 <= samples < math.inf:
+            return True
+        node, key = reply.metadata.src_node_id, self.weighted_by_key
+        log.warning("node %d is left out: it has other arrays than were sent, or no %s", node, key)
+        return False
 
     def _are_enough(self, count: int) -> bool:
         try:
@@ -84,11 +100,11 @@ class TweedStrategy(FedAvg):
 
     def _update(self, replies: list[Message], now: float) -> Tensor | None:
         """What the rule makes of these replies; None: nobody is believed."""
-        sent = _flat(self._sent)
+        sent = _flat(self._sent, self._sent)
         for reply in replies:
             (arrays,) = reply.content.array_records.values()
             (metrics,) = reply.content.metric_records.values()
-            value = _flat(arrays)
+            value = _flat(arrays, self._sent)
             if value.shape == sent.shape:  # rules leave out what has another one
                 value -= sent
             samples = float(metrics[self.weighted_by_key])
@@ -102,7 +118,7 @@ class TweedStrategy(FedAvg):
 
     def _after(self, update: Tensor) -> ArrayRecord:
         """The model that was sent, moved by `update`; each array of the type that it had."""
-        moved, place, found = _flat(self._sent) + update, 0, ArrayRecord()
+        moved, place, found = _flat(self._sent, self._sent) + update, 0, ArrayRecord()
         for name, array in self._sent.items():
             old = torch.from_numpy(array.numpy().copy())
             new = moved[place : place + old.numel()].view(old.shape)
@@ -111,7 +127,7 @@ class TweedStrategy(FedAvg):
         return found
 
 
-def _flat(arrays: ArrayRecord) -> Tensor:
-    """All values, one after the other, `[numel]` float64."""
-    pieces = [torch.from_numpy(array.numpy().copy()).double().flatten() for array in arrays.values()]
+def _flat(arrays: ArrayRecord, order: Iterable[str]) -> Tensor:
+    """All values, one array after the other in the order of these names, `[numel]` float64."""
+    pieces = [torch.from_numpy(arrays[name].numpy().copy()).double().flatten() for name in order]
     return torch.cat(pieces) if pieces else torch.zeros(0, dtype=torch.float64)

@@ -124,7 +124,8 @@ impl Agreement<'_> {
     fn lack(&self, a: usize, b: usize) -> Result<(), EngineError> {
         let (ours, theirs) = (&self.descriptors[a].host, &self.descriptors[b].host);
         Err(EngineError::PeerLost(format!(
-            "group {:?}: the link between rank {a} on {ours} and rank {b} on {theirs} is missing, and no third rank is              called by both. Wait until it is there again, or let a rank listen that both reach",
+            "group {:?}: the link between rank {a} on {ours} and rank {b} on {theirs} is missing, and no third rank is \
+             called by both. Wait until it is there again, or let a rank listen that both reach",
             self.group
         )))
     }
