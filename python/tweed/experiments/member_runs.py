@@ -181,6 +181,12 @@ def joined(
             return drive(Watched(ranks, job.folder))
 
 
+def donated(donors: int, state_bytes: int, compute_s: float) -> dict[str, Any]:
+    """As `joined`, of a state that members behind 20 Mbit/s give: steps are small, and all that their links
+    have is the joiner's."""
+    return joined(1000, compute_s, donors, Network.parse(DONORS), ballast=state_bytes)
+
+
 def unharmed(workers: int, numel: int, compute_s: float, rounds: int, steps: int) -> dict[str, list[float]]:
     """Seconds of steps at rank 0 in which nothing befalls anybody: of members, and of ranks of a plain group
     that do the same work, in turns.

@@ -22,7 +22,6 @@ from tweed.experiments import member_checkpoints, member_runs, member_training, 
 from tweed.experiments.notes import Notes
 from tweed.systems import System
 from tweed.systems.reports.elastic import OURS, study
-from tweed.testbed import Network
 from tweed.testbed.faults import Plan
 
 MB = 10**6
@@ -58,15 +57,9 @@ class Config:
 DIGITS = [("digits", "float64"), ("digits", "float32")]
 FULL = Config(
     {4: {"kill": 50, "stop": 10, "cut": 10}, 8: {"kill": 50, "two at once": 25, "stop": 10, "cut": 10}},
-    (0.1, 1.0),
-    (250_000, 6_250_000),
-    40,
-    75 * MB,
-    dict.fromkeys(DIGITS, (8, 500)) | {("fashion-mnist", "float32"): (4, 20)},
-    20,
-    100 * MB,
-    10,
-)
+    (0.1, 1.0), (250_000, 6_250_000), 40, 75 * MB,
+    dict.fromkeys(DIGITS, (8, 500)) | {("fashion-mnist", "float32"): (4, 20)}, 20, 100 * MB, 10,
+)  # fmt: skip
 QUICK = Config(
     {4: {"kill": 4, "stop": 1, "cut": 1}}, (0.1, 0.3), (250_000, 625_000), 10, MB,
     dict.fromkeys(DIGITS, (4, 6)), 2, 20 * MB, 3,
@@ -82,10 +75,14 @@ def experiment(notes: Notes, quick: bool) -> None:
     kills = member_runs.strikes(4, {"kill": config.torchft_kills}, seed=4)
     for side, timeouts in torchft_members.SETTINGS.items() if torchft_members.is_there() else ():
         _struck(notes, side, 4, kills, config, torchft_members.program(timeouts))
-    _in_testbed(notes, "join", lambda: _join(config))
+    (numel, joined_numel), (compute_s, joined_s) = config.numel, config.compute_s
+    _in_testbed(notes, "join", lambda: member_runs.joined(joined_numel, joined_s, joiner_mbit=25))
     for donors in (1, 4):
-        _in_testbed(notes, f"{donors} donors", partial(_donated, donors, config))
-    _in_testbed(notes, "unharmed", lambda: _unharmed(config))
+        _in_testbed(
+            notes, f"{donors} donors", partial(member_runs.donated, donors, config.ballast, compute_s)
+        )
+    rounds = max(2, config.rounds // 3)
+    _in_testbed(notes, "unharmed", lambda: member_runs.unharmed(4, numel, compute_s, rounds, config.steps))
     for (task, dtype), (members, count) in config.kills.items():
         _trained(notes, task, dtype, members, count)
     if not notes.has(kind="replay"):
@@ -125,24 +122,6 @@ def _in_testbed(notes: Notes, kind: str, measure: Callable[[], dict[str, Any]]) 
         notes.log(f"not measured: {error}")
 
 
-def _join(config: Config) -> dict[str, Any]:
-    """Each of four gives the joiner a quarter of its link."""
-    found = member_runs.joined(config.numel[1], config.compute_s[1], joiner_mbit=25)
-    return {"numel": config.numel[1], **found}
-
-
-def _donated(donors: int, config: Config) -> dict[str, Any]:
-    """Steps are small, and all that their links have is the joiner's."""
-    network = Network.parse(member_runs.DONORS)
-    found = member_runs.joined(1000, config.compute_s[0], donors, network, ballast=config.ballast)
-    return {"bytes": config.ballast, **found}
-
-
-def _unharmed(config: Config) -> dict[str, Any]:
-    rounds = max(2, config.rounds // 3)
-    return member_runs.unharmed(4, config.numel[0], config.compute_s[0], rounds, config.steps)
-
-
 def _trained(notes: Notes, task: str, dtype: str, members: int, kills: int) -> None:
     if notes.has(kind="trained", task=task, type=dtype):
         return
@@ -164,9 +143,5 @@ def _checkpoints(notes: Notes, config: Config) -> None:
 
 
 SYSTEM = System(
-    "Members that come and go",
-    "own design, decisions 38 and 40",
-    "Elastic(2, 8)",
-    experiment,
-    study,
+    "Members that come and go", "own design, decisions 38 and 40", "Elastic(2, 8)", experiment, study
 )
