@@ -16,6 +16,7 @@ from tweed.elastic.transfer import Copy, Differs, Donor
 from tweed.errors import DataError, PeerLost
 
 _MOST_LEAD = 1 << 10
+_NO_END = 1 << 63
 #: A rate is kept to over such a time: the thread that sends looks each 10 ms.
 _BURST_S = 0.02
 
@@ -184,7 +185,7 @@ class Joiners:
     def is_in(self) -> None:
         """It has all that the others have: nothing is copied any more, and nothing kept for it."""
         if self._copy is not None:
-            self._acknowledge(self._copy.rest())
+            self._acknowledge(self._copy.near(_NO_END))
         self._copy, self.refused = None, None
 
     def _acknowledge(self, counts: list[tuple[str, int]]) -> None:

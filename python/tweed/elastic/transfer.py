@@ -215,11 +215,6 @@ class Copy:
         self._withheld = deque(one for one in self._withheld if one[1] > step + _AHEAD)
         return [(donor, count) for donor, _, count in due]
 
-    def rest(self) -> list[tuple[str, int]]:
-        """The loop needs no more results. Returns what may be acknowledged."""
-        due, self._withheld = self._withheld, deque()
-        return [(donor, count) for donor, _, count in due]
-
     def state(self) -> State | None:
         """When it is complete, once.
 

@@ -66,7 +66,7 @@ def verdicts(lines: Sequence[Line]) -> Iterator[Goal]:
         line = find(lines, kind="trained", task=task, type=dtype)
         yield missing(goal) if line is None else _within(goal, line, key, most)
     yield from _join(lines)
-    yield _unharmed(lines)
+    yield from (_donors(lines), _replay(lines), _unharmed(lines))
     goal = f"a checkpoint holds the loop up at most {CHECKPOINT:g} of `async_save`"
     line = find(lines, kind="checkpoints")
     if line is None:
@@ -110,13 +110,12 @@ def _join(lines: Sequence[Line]) -> Iterator[Goal]:
     pause = f"a join: the longest pause at most {JOIN_PAUSE:.2f} of a copy that all wait for"
     line = find(lines, kind="join")
     if line is None:
-        yield from (missing(step), missing(pause), _donors(lines), _replay(lines))
+        yield from (missing(step), missing(pause))
         return
     ratio = statistics.median(line["spans_s"]) / line["plain_s"]
     share = (max(line["spans_s"]) - line["plain_s"]) / line["copied_s"]
     yield step, f"{ratio:.2f}×", ratio <= JOIN_STEP
     yield pause, f"{share:.2f}", share <= JOIN_PAUSE
-    yield from (_donors(lines), _replay(lines))
 
 
 def _donors(lines: Sequence[Line]) -> Goal:
