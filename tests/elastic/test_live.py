@@ -18,6 +18,7 @@ from tests.elastic.trains import (
     STEPS_TOGETHER,
     comes_back,
     cut_off,
+    ends_early,
     joins,
     leaves,
     mended,
@@ -203,6 +204,14 @@ def test_a_joiner_takes_the_state_and_then_its_share(victim: int | None) -> None
     assert all(0 <= began <= counted - STEPS_TOGETHER for _, _, began, _ in ended)
     expected = trained(Plan(), steps=counted).params
     assert torch.allclose(ended[0][1], expected, rtol=0, atol=1e-12)
+
+
+def test_loops_that_end_at_different_steps_are_told_apart_from_members_that_differ() -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with Ranks(ends_early, 3, store.port) as ranks:
+        texts = ranks.join(60)
+    assert "rank 1 is at a check with 4 steps, and this process at the end of the loop with 4" in texts[0]
+    assert all("rank 0 is at the end of the loop with 4 steps" in text for text in texts[1:])
 
 
 @pytest.mark.parametrize("leavers", [(0,), (0, 2, 3)])

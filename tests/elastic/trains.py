@@ -18,7 +18,7 @@ from tests.simulate.test_elastic import BATCH, NUMEL, SAMPLES, gradient
 from tweed.data.sampler import GlobalOrder, Sampler
 from tweed.elastic import Checkpoints, Control, Elastic, ElasticRun, join, start
 from tweed.elastic.witness import Witness
-from tweed.errors import Evicted
+from tweed.errors import Evicted, UsageError
 from tweed.exchange.engine import link_counters
 from tweed.files import write_atomic
 from tweed.testbed import say
@@ -185,6 +185,25 @@ def _witness(life: int, rank: int, folder: Path) -> None:
     witness.close()
 
 
+def ends_early(rank: int, size: int, port: int) -> str:
+    """Rank 0's loop is a step shorter than that of the others."""
+    control, trainee = (
+        start(dist.TCPStore("127.0.0.1", port, is_master=False), rank, size, Elastic(1, size)),
+        Trainee(),
+    )
+    run = ElasticRun(control, sampler(), trainee.keep, check_every=1)
+    try:
+        while run.counted < (4 if rank == 0 else 5):
+            trainee.step(run)
+        run.finish()
+    except UsageError as error:
+        return str(error)
+    finally:
+        run.close()
+        control.close()
+    return ""
+
+
 class Ended(NamedTuple):
     """Of a member that has left, or has trained to the end."""
 
@@ -210,9 +229,9 @@ def comes_back(rank: int, size: int, port: int, key_file: str) -> list[Ended]:
     control = start(store, rank, size, elastic)
     store.set(f"address {rank}", control.address)
     if not last:
-        return [_until_out(control, None)]
-    left = _until_out(control, None, KILLED_AT)
-    return [left, _until_out(join(store.get("address 0").decode(), elastic), None)]
+        return [_until_out(control, store)]
+    left = _until_out(control, store, KILLED_AT)
+    return [left, _until_out(join(store.get("address 0").decode(), elastic), store)]
 
 
 def stores(rank: int, size: int, port: int, folder: Path, attempt: str, steps: int) -> tuple[str, Tensor]:
@@ -227,9 +246,16 @@ def stores(rank: int, size: int, port: int, folder: Path, attempt: str, steps: i
     return trainee.digest, trainee.params.detach()
 
 
-def _until_out(control: Control, steps: int | None, left_at: int | None = None) -> Ended:
-    """Trains up to this step, or for some steps after a member has come back; or asks itself to leave."""
+def _last_step(store: dist.Store, counted: int) -> int:
+    """Some steps after all are in, by who sees it first: one may enter a step before the others."""
+    return int(store.compare_set("last step", "", str(counted + STEPS_TOGETHER)))
+
+
+def _until_out(control: Control, until: int | dist.Store, left_at: int | None = None) -> Ended:
+    """Trains up to this step, or to one that members agree on there when one has come back; or asks itself
+    to leave."""
     trainee, fewer = Trainee(), control.joins
+    steps = until if isinstance(until, int) else None
     computed: list[int] = []
     run = ElasticRun(control, sampler(), trainee.keep, timeout_s=60)
     with run.leaving_on(signal.SIGTERM):
@@ -238,8 +264,8 @@ def _until_out(control: Control, steps: int | None, left_at: int | None = None) 
                 os.kill(os.getpid(), signal.SIGTERM)
             trainee.step(run, lambda: computed.append(run.counted))
             fewer = fewer or len(run.members) == 3
-            if steps is None and fewer and len(run.members) == 4:
-                steps = run.counted + STEPS_TOGETHER
+            if steps is None and not isinstance(until, int) and fewer and len(run.members) == 4:
+                steps = _last_step(until, run.counted)
     run.finish()
     control.close()
     return Ended(trainee.digest, trainee.params.detach(), run.counted, len(computed), run.epochs)
@@ -262,7 +288,7 @@ def joins(rank: int, size: int, port: int, victim: int | None) -> tuple[str, Ten
         dies = rank == victim and last is not None and run.counted == last - STEPS_TOGETHER // 2
         trainee.step(run, kill_me if dies else lambda: None)
         if last is None and len(run.members) == size:
-            last = run.counted + STEPS_TOGETHER
+            last = _last_step(store, run.counted)
     run.finish()
     control.close()
     return trainee.digest, trainee.params.detach(), began, run.counted

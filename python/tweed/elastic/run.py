@@ -228,9 +228,7 @@ class ElasticRun:
                     if self._checkpoints is not None:
                         self._write(self._checkpoints)
                         self._checkpoints.wait()
-                    told: list[Any] = [None] * dist.get_world_size()
-                    dist.all_gather_object(told, tell)
-                    self.told = told
+                    self.told = self._gathered("the end of the loop", tell)
                     self._begin(first)
                     dist.barrier()
                     break
@@ -293,14 +291,25 @@ class ElasticRun:
         if self._check_every == 0 or self._given % self._check_every != 0 or self._checked == now:
             return
         self._checked = now
-        digests: list[list[bytes]] = [[]] * dist.get_world_size()
-        dist.all_gather_object(digests, State.of(of_objects(self._keep)).digests())
+        digests = self._gathered("a check", State.of(of_objects(self._keep)).digests())
         most, _ = Counter(digest for (digest,) in digests).most_common(1)[0]
         if odd := [rank for rank, (digest,) in enumerate(digests) if digest != most]:
             raise TweedError(
                 f"members differ at step {self._given}: those of ranks {odd} keep other bytes than "
                 "the others. Start them again: they join with the state of the others"
             )
+
+    def _gathered(self, what: str, value: Any) -> list[Any]:
+        """What each member has for this, by rank. Raises: UsageError if another one is elsewhere."""
+        found: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(found, (what, self._given, value))
+        for rank, (theirs, step, _) in enumerate(found):
+            if theirs != what:
+                raise UsageError(
+                    f"rank {rank} is at {theirs} with {step} steps, and this process at {what} with "
+                    f"{self._given}: let all members' loops end at one step, as `while run.counted < steps`"
+                )
+        return [value for *_, value in found]
 
     # Changing the group.
 
