@@ -214,6 +214,40 @@ def test_a_donor_that_is_lost_in_silence_cuts_off() -> None:
     assert new.refused is not None and not new.refused.final
 
 
+def test_where_a_donor_is_silent_while_the_state_is_copied_the_others_say_so() -> None:
+    net = Net(3, 100_000)
+    new = net.all[JOINER]
+    new.ask(["0"], 400_000)
+    net.deliver(4)
+    while not net.all["0"].donors_at(net.counted):
+        net.step()
+    net.step()
+    silent = net.all.pop("2")
+    net.deliver(1000)
+    assert new.state() is None and new.refused is None
+    for key in ("0", "1"):
+        net.all[key].handle_members(["0", "1"])
+    net.deliver(1000)
+    assert new.refused is not None and not new.refused.final and "a donor was lost" in new.refused.reason
+    net.members.remove("2")
+    new.ask(["1"], 400_000)
+    for _ in range(8):
+        net.deliver(1000)
+        net.step()
+    assert new.state() is not None and silent.gives
+
+
+def test_who_asks_a_silent_member_asks_another_one() -> None:
+    new = Joiners(JOINER)
+    new.ask(["0", "1"], 40)
+    assert new.poll(100.0) is not None and new.poll(104.9) is None and new.refused is None
+    assert new.poll(105.1) is None
+    assert new.refused is not None and not new.refused.final and "silent" in new.refused.reason
+    new.ask(["0", "1"], 40)
+    asked = new.poll(105.2)
+    assert asked is not None and asked[0] == "1" and new.refused is None
+
+
 def test_a_result_that_was_summed_anew_is_not_mixed_with_that_of_one_that_was_lost() -> None:
     """Donor 1 counted the step, gave its part and was lost; the others sum it anew, to other bits."""
     net, new = given_and_step()
