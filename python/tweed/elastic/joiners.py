@@ -153,8 +153,9 @@ class Joiners:
             self._says.append((joiner, packed(Refused(ask.attempt, "who was asked is no member", False))))
             return
         step = self._step + max(1, min(ask.lead, _MOST_LEAD))
-        give = Give(joiner, ask.attempt, step, list(members))
-        self._says.extend((key, packed(give)) for key in (*members, joiner) if key != self.key)
+        donors = [key for key in members if key in ask.linked or key == self.key]
+        give = Give(joiner, ask.attempt, step, donors)
+        self._says.extend((key, packed(give)) for key in (*donors, joiner) if key != self.key)
         self._donors[joiner] = Donor(give, give.donors.index(self.key))
 
     def _refuse(self, key: str, donor: Donor, why: str, *, final: bool) -> None:
@@ -168,7 +169,7 @@ class Joiners:
         attempt = 0 if self._copy is None else self._copy.attempt + 1
         member = members[attempt % len(members)]
         self._copy, self.refused = Copy(attempt, own_bytes, {member}), None
-        self._says.append((member, packed(Ask(attempt, self._lead))))
+        self._says.append((member, packed(Ask(attempt, self._lead, list(members)))))
 
     def state(self) -> State | None:
         """When it is there, once. A donor that has given another part than most have refuses it for good."""
