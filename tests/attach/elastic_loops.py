@@ -148,7 +148,7 @@ def spreads(rank: int, size: int, port: int, dies: dict[int, int], options: dict
                 trainee.learn(x, y, kill_me if run.counted == at else lambda: None)
                 if last == 10**6 and len(run.members) == members:
                     last = int(store.compare_set("last", "", str(run.counted + TOGETHER)))
-                if run.counted == last:
+                if run.counted >= last:
                     break
             return ended(run, trainee, len(firsts))
     except TweedError as error:
@@ -172,7 +172,7 @@ def joins(rank: int, size: int, port: int, victim: int | None, strategy: str = "
             iterations += 1
             if last == 10**6 and len(run.members) == size:  # the first that sees all says when they end
                 last = int(store.compare_set("last", "", str(run.counted + TOGETHER)))
-            if run.counted == last:
+            if run.counted >= last:
                 break
     return ended(run, trainee, iterations)
 

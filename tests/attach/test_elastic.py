@@ -34,7 +34,16 @@ from tweed.aggregate import Krum
 from tweed.attach.elastic import ElasticTraining, check_strategy
 from tweed.attach.member_steps import Feed, MemberSteps
 from tweed.cadence import EventTriggered, LocalSteps, Moves
-from tweed.compress import Direct, ErrorFeedback, Identity, LazyAggregation, LowRank, Quantise, TopK
+from tweed.compress import (
+    Direct,
+    ErrorFeedback,
+    Identity,
+    LazyAggregation,
+    LocalResidual,
+    LowRank,
+    Quantise,
+    TopK,
+)
 from tweed.elastic import Elastic, start
 from tweed.errors import StrategyError, UsageError
 from tweed.testbed import Ranks
@@ -164,7 +173,10 @@ def test_a_loader_that_draws_ahead_gives_what_is_due(changes: list[bool], depth:
     ("options", "words"),
     [
         ({"exchange": "model"}, "steps are lost with who made them"),
-        ({"exchange": "difference", "cadence": LocalSteps(2)}, "differ between exchanges"),
+        (
+            {"exchange": "difference", "cadence": LocalSteps(2), "compress": LocalResidual(TopK(0.1))},
+            "differ after an exchange",
+        ),
         (
             {
                 "cadence": EventTriggered(Moves(share=0.1, rate=0.1)),

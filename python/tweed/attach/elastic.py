@@ -21,13 +21,15 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from tweed.attach.gradient import GradientExchange
 from tweed.attach.member_gradients import MemberGradients
-from tweed.attach.member_steps import Feed, MemberSteps
+from tweed.attach.member_movement import MemberMovement
+from tweed.attach.member_rounds import MemberRounds
+from tweed.attach.member_steps import Feed, MemberSteps, filler_of
 from tweed.attach.member_sums import PackedSums, WholeSums
 from tweed.attach.replica import Replica, ReplicaRun
 from tweed.attach.run import Run
 from tweed.attach.settings import Settings
-from tweed.cadence import EveryStep
-from tweed.compress import Auto, LazyAggregation
+from tweed.cadence import EveryStep, LocalSteps
+from tweed.compress import Auto, Direct, ErrorFeedback, LazyAggregation
 from tweed.data.sampler import GlobalOrder, Sampler
 from tweed.elastic import Checkpoints, Control, Elastic, ElasticRun, meet
 from tweed.elastic.run import Sum, leaving
@@ -59,14 +61,21 @@ _REFUSED: tuple[tuple[str, Callable[[Strategy], bool], str], ...] = (
     ),
     (
         "exchange",
-        lambda s: s.exchange != "gradient",
-        "members' models differ between exchanges, so that steps are lost with who made them, and who joins "
-        'finds no one model to begin with. Exchange "gradient"',
+        lambda s: s.exchange != "gradient" and not isinstance(s.cadence, LocalSteps),
+        "members' models differ after each exchange, so that steps are lost with who made them, and who "
+        'joins finds no one model to begin with. Exchange "gradient", or "difference" by LocalSteps(...)',
     ),
     (
         "cadence",
-        lambda s: not isinstance(s.cadence, EveryStep),
-        "a step has the samples of all members in it, and counts for all or for none. Take EveryStep()",
+        lambda s: not isinstance(s.cadence, EveryStep | LocalSteps),
+        "all members contribute to each step or round, which counts for all or for none. Take EveryStep() "
+        "or LocalSteps(...)",
+    ),
+    (
+        "compress",
+        lambda s: s.exchange != "gradient" and not isinstance(s.memory, Direct | ErrorFeedback | None),
+        "under it members' models differ after an exchange, and who joins finds no one model to begin with. "
+        "Take ErrorFeedback(...)",
     ),
     (
         "aggregate",
@@ -134,6 +143,8 @@ class ElasticTraining(Run):
         if not settings.sync_buffers:
             raise UsageError("elastic: members hold the same bits, buffers too: leave sync_buffers out")
         self._elastic: ElasticRun | ReplicaRun | None = None
+        self._gradients: MemberGradients | MemberMovement
+        self._every = strategy.cadence.every if isinstance(strategy.cadence, LocalSteps) else 1
         self._terms: list[str] = []
         self._control: Control | None = None
 
@@ -147,7 +158,11 @@ class ElasticTraining(Run):
         super().__init__(model, optimizer, strategy, found, settings)
         each = list(self._optimizers)
         names = ["optimizer"] if len(each) == 1 else [f"optimizer {number}" for number in range(len(each))]
-        self._trained: dict[str, Stateful] = {"model": model} | dict(zip(names, each, strict=True))
+        self._trained: dict[str, Stateful] = {"model": model}
+        if isinstance(self._gradients, MemberMovement):  # an inner optimizer's state is a member's own
+            self._trained["outer"] = self._gradients
+        else:
+            self._trained |= dict(zip(names, each, strict=True))
         self._kept: dict[str, Stateful] = {}
 
     def _meet(self, elastic: Elastic | Control) -> tuple[str, str]:
@@ -166,9 +181,15 @@ class ElasticTraining(Run):
         found: tuple[str, str] = replica.led(met)
         return found
 
-    def _make_exchange(self, settings: Settings) -> GradientExchange:
+    def _make_exchange(self, settings: Settings) -> GradientExchange | MemberMovement:
+        buffers, cadence = list(self._model.buffers()), self.strategy.cadence
+        if isinstance(cadence, LocalSteps):
+            counts, size = self._place.end_exchange, settings.bucket_bytes
+            self._gradients = MemberMovement(self._params, buffers, cadence.outer, size, counts)
+            return self._gradients
+
         def made(groups: Any) -> MemberGradients:
-            return MemberGradients(groups, list(self._model.buffers()), self._position)
+            return MemberGradients(groups, buffers, self._position)
 
         exchange = GradientExchange(self._params, self._place, settings.bucket_bytes, made)
         assert isinstance(exchange.reducer, MemberGradients)  # just made
@@ -178,7 +199,7 @@ class ElasticTraining(Run):
     @property
     def counted(self) -> int:
         """Steps that the model has in it."""
-        return 0 if self._elastic is None else self._elastic.counted
+        return 0 if self._elastic is None else self._elastic.counted * self._every
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -250,7 +271,8 @@ class ElasticTraining(Run):
 
         Args:
           dataset: all samples, the same at all members; with a length and items by number.
-          steps: of the whole run, those before this process came included.
+          steps: of the whole run, those before this process came included; with local steps a whole number
+            of rounds.
           batch: samples of a step, of all members together.
           seed: of the order.
           at_most: samples of one batch here, for what memory there is: a share that is larger comes in
@@ -273,11 +295,8 @@ class ElasticTraining(Run):
         Cost: per step what the strategy sends, when the share's last backward pass has ended. Memory: up to
           five copies of the gradients.
         """
-        run = self._begun(dataset, batch, seed, (check_every, checkpoints, timeout_s), loader)
-        optimizers = list(self._optimizers)
-        place = (0, 1) if self._replica is None else (self._replica.rank, self._replica.size)
-        now = MemberSteps(run, len(dataset), at_most, self._kept, optimizers, place)
-        self._gradients.steps, feed = now, Feed()
+        run = self._begun(dataset, batch * self._every, seed, (check_every, checkpoints, timeout_s), loader)
+        now, feed = self._steps(run, len(dataset), at_most), Feed()
         source: Iterator[Any] | None = None
         while (samples := now.begin(steps, first)) is not None:
             if source is None:
@@ -285,6 +304,27 @@ class ElasticTraining(Run):
                 source = iter(DataLoader(dataset, batch_sampler=feed, **loader))
             self._gradients.drawn()
             yield feed.take(source, samples, now.upcoming)
+
+    def _steps(
+        self, run: ElasticRun | ReplicaRun, numel: int, at_most: int | None
+    ) -> MemberSteps | MemberRounds:
+        """What iterations are to what counts."""
+        optimizers, gradients = list(self._optimizers), self._gradients
+        place = (0, 1) if self._replica is None else (self._replica.rank, self._replica.size)
+        if isinstance(gradients, MemberGradients):
+            gradients.steps = MemberSteps(run, numel, at_most, self._kept, optimizers, place)
+            return gradients.steps
+        if at_most is not None:
+            raise UsageError(
+                "run.batches(at_most=...) adds gradients up over several batches, and each local step takes "
+                "one: give a smaller batch"
+            )
+        began = (lambda: None) if self._proximal is None else self._proximal.exchanged
+        filler = filler_of(numel)
+        gradients.steps = MemberRounds(
+            run, self._every, filler, self._kept, optimizers, gradients, place, began
+        )
+        return gradients.steps
 
     def _begun(
         self,
@@ -392,6 +432,8 @@ class ElasticTraining(Run):
 
     def finish(self) -> None:
         """Waits until all members have the last step. No steps follow."""
+        if isinstance(self._gradients, MemberMovement):
+            self._gradients.finish()
         if self._elastic is not None:
             self._elastic.finish()
 

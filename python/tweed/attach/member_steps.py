@@ -71,7 +71,7 @@ class MemberSteps:
     ) -> None:
         self._place = place
         self._run, self._at_most, self._kept, self._optimizers = run, at_most, kept, optimizers
-        self._filler = tuple(range(min(_FILLER, numel)))
+        self._filler = filler_of(numel)
         self._phase, self.samples, self.left = _Phase.OVER, 0, False
         self._due: list[int] | None = None
         self._finite = True
@@ -88,7 +88,7 @@ class MemberSteps:
             self.left = True
             return None
         self._phase = _Phase.DRAWN
-        self._before = self._snapshot()
+        self._before = snapshot(self._kept, self._optimizers)
         if not self._due:
             self.samples = 0
             return self._filler
@@ -164,20 +164,29 @@ class MemberSteps:
                 "here: call it once after each backward pass"
             )
         if self._phase is _Phase.VOID:
-            self._restore()
+            restore(self._before, self._kept, self._optimizers)
         self._phase = _Phase.OVER
 
-    def _snapshot(self) -> tuple[Any, Any]:
-        kept = {name: deepcopy(one.state_dict()) for name, one in self._kept.items()}
-        return kept, [[_settings(group) for group in one.param_groups] for one in self._optimizers]
 
-    def _restore(self) -> None:
-        kept, settings = self._before
-        for name, state in kept.items():
-            self._kept[name].load_state_dict(state)
-        for optimizer, groups in zip(self._optimizers, settings, strict=True):
-            for group, before in zip(optimizer.param_groups, groups, strict=True):
-                group.update(before)
+def filler_of(numel: int) -> tuple[int, ...]:
+    """The samples of a batch that is thrown away, of so many that there are."""
+    return tuple(range(min(_FILLER, numel)))
+
+
+def snapshot(kept: Mapping[str, Stateful], optimizers: Sequence[Optimizer]) -> tuple[Any, Any]:
+    """What is kept as it is now, and settings of optimizers."""
+    states = {name: deepcopy(one.state_dict()) for name, one in kept.items()}
+    return states, [[_settings(group) for group in one.param_groups] for one in optimizers]
+
+
+def restore(before: tuple[Any, Any], kept: Mapping[str, Stateful], optimizers: Sequence[Optimizer]) -> None:
+    """Sets back to what `snapshot` gave."""
+    states, settings = before
+    for name, state in states.items():
+        kept[name].load_state_dict(deepcopy(state))
+    for optimizer, groups in zip(optimizers, settings, strict=True):
+        for group, of_group in zip(optimizer.param_groups, groups, strict=True):
+            group.update(deepcopy(of_group))
 
 
 def _settings(group: Mapping[str, Any]) -> dict[str, Any]:

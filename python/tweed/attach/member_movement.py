@@ -1,0 +1,173 @@
+"""How far the model of a member has moved in a round, and what becomes of the mean of all: an `Exchange`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tweed.cadence import Outer
+from tweed.errors import NonFinite, UsageError
+from tweed.exchange.bucket import Bucket, assign, item
+from tweed.exchange.gradients import local_buckets
+from tweed.exchange.shards import local, spread_as
+
+if TYPE_CHECKING:
+    from tweed.attach.member_rounds import MemberRounds
+
+
+class MemberMovement:
+    """See the module; `MemberRounds` says when.
+
+    A contribution has the movements of all parameters, then the model's buffers, each times samples. Buffers
+    of whole numbers are rounded.
+
+    Args:
+      params: those that are trained, by name.
+      buffers: of the model.
+      outer: what becomes of the mean movement; None: the model moves by it.
+      bucket_bytes: of a bucket, in which an outer optimizer and codecs see parameters.
+      counts: called when a round counts.
+
+    Attributes:
+      steps: None before the first batch.
+      buckets, sizes, like: see `MemberGradients`.
+      thrown_away: the gradients of the batch that is out are.
+      result: of the last round that counts.
+      paused, differs, unused, loaded: nothing here.
+
+    Cost: memory for two more models, and what `outer` keeps.
+    """
+
+    def __init__(
+        self,
+        params: Mapping[str, Tensor],
+        buffers: Sequence[Tensor],
+        outer: Outer[Any] | None,
+        bucket_bytes: int,
+        counts: Callable[[], None],
+    ) -> None:
+        self._counts = counts
+        self.paused, self.differs, self.thrown_away = False, False, False
+        self.steps: MemberRounds | None = None
+        self.unused: set[str] = set()
+        self.loaded: Mapping[str, Any] | None = None
+        shards = {name: local(param.detach()) for name, param in params.items()}
+        members = assign([item(shard) for shard in shards.values()], bucket_bytes)
+        groups = [{name: shards[name] for name in (list(shards)[index] for index in one)} for one in members]
+        self.buckets = local_buckets(groups)
+        self._params, self._buffers, self._outer = params, buffers, outer
+        self._shards = [shard for group in groups for shard in group.values()]
+        self._views = [view for one in self.buckets for view in one.bucket.views]
+        self._outer_states = [outer.start(one.bucket.values) if outer else None for one in self.buckets]
+        tensors = [*self._shards, *buffers]
+        wide = any(tensor.dtype == torch.float64 for tensor in tensors)
+        self.like = torch.empty(0, dtype=torch.float64 if wide else torch.float32, device=tensors[0].device)
+        numel = sum(one.bucket.values.numel() for one in self.buckets)
+        self.sizes = numel, sum(buffer.numel() for buffer in buffers)
+        self._common: list[Tensor] = []  # parameters, then buffers
+        self.result: Tensor | None = None
+
+    @torch.no_grad()
+    def begin(self) -> None:
+        """The model is the common one."""
+        self._common = [tensor.clone() for tensor in (*self._shards, *self._buffers)]
+
+    @torch.no_grad()
+    def total(self, samples: int) -> Tensor:
+        """This member's movement, and its buffers, times its samples; the model is the common one again."""
+        for view, shard, common in zip(self._views, self._shards, self._common, strict=False):
+            torch.sub(shard, common, out=view)
+        values = [one.bucket.values for one in self.buckets]
+        parts = [*values, *(buffer.reshape(-1) for buffer in self._buffers)]
+        total = torch.cat([part.to(self.like) for part in parts])
+        for tensor, common in zip((*self._shards, *self._buffers), self._common, strict=True):
+            tensor.copy_(common)
+        return total.mul_(samples) if samples else total.zero_()
+
+    @torch.no_grad()
+    def take(self) -> None:
+        """The common model moves by the mean of the round that counts.
+
+        Raises: NonFinite, at all members.
+        """
+        assert self.result is not None  # a round counts
+        if not self.result.isfinite().all():
+            raise NonFinite(
+                "NaN or infinity in the mean movement of a round of local steps, at all members. A smaller "
+                "learning rate, or clipped gradients, may help; the last checkpoint is as it was"
+            )
+        values = [one.bucket.values for one in self.buckets]
+        parts = iter(torch.split_with_sizes(self.result, [one.numel() for one in (*values, *self._buffers)]))
+        for value, state in zip(values, self._outer_states, strict=True):
+            mean = next(parts).to(value.dtype)
+            value.copy_(mean if self._outer is None else self._outer.advance(mean, state))
+        for view, shard, common in zip(self._views, self._shards, self._common, strict=False):
+            shard.copy_(common + view)
+        for buffer in self._buffers:
+            mean = next(parts).view_as(buffer)
+            buffer.copy_(mean if buffer.is_floating_point() else mean.round())
+        self.begin()
+        self._counts()
+
+    def before_step(self) -> None:
+        """See `Exchange`."""
+        if self.steps is None:
+            raise UsageError(
+                "members that come and go learn from the run which samples are theirs: loop over "
+                "run.batches(dataset, steps, batch) instead of a DataLoader of your own"
+            )
+        self.steps.before_step()
+        if self.thrown_away:
+            for param in self._params.values():
+                param.grad = None  # optimizers pass over it
+
+    def drawn(self) -> None:
+        """The loop gets a batch."""
+
+    def check_finite(self) -> None:
+        """Nothing: `take` looks."""
+
+    def after_step(self, norm: float | None) -> None:
+        """Nothing: a round ends when the loop's body has."""
+
+    @torch.no_grad()
+    def finish(self) -> None:
+        """The model is the common one, also where the loop was left within a round."""
+        for tensor, common in zip((*self._shards, *self._buffers), self._common, strict=False):
+            tensor.copy_(common)
+
+    def average(self, tensors: list[Tensor]) -> list[Tensor]:
+        """See `Exchange`: models differ within a round alone."""
+        return tensors
+
+    def state(self) -> dict[str, Any]:
+        """See `Exchange`: it is with what members keep."""
+        return {}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """See `Exchange`."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Of the outer optimizer, which is the same at all members: of each parameter, as that is spread."""
+        return {name: spread_as(view, param).clone() for name, view, param in self._outer_views()}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `state_dict`."""
+        for name, view, _ in self._outer_views():
+            view.copy_(local(state[name]))
+
+    def _outer_views(self) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """What an outer optimizer keeps of each parameter: its name, this process's part, the parameter."""
+        for one, state in zip(self.buckets, self._outer_states, strict=True):
+            for field in () if state is None else fields(state):
+                kept = Bucket(getattr(state, field.name), one.bucket.views)
+                for name, view in zip(one.names, kept.views, strict=True):
+                    yield f"{field.name} of {name}", view, self._params[name]
+
+    def close(self) -> None:
+        """Nothing is held."""
