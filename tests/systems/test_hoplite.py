@@ -60,6 +60,19 @@ def test_applications_are_judged_by_their_number_of_workers() -> None:
     }
 
 
+@pytest.mark.parametrize(("after_s", "met"), [([1.1, 2.9], True), ([3.1, 1.0], False)])
+def test_the_longest_round_from_a_death_on_is_judged(after_s: list[float], met: bool) -> None:
+    facts = {"kind": "death live", "nodes": 9, "application": "serving", "seconds": [0.9, 1.0, 5.0]}
+    lines: list[Line] = [
+        {**facts, "side": "tweed", "after_s": after_s},
+        {**facts, "side": "ray", "after_s": [7.0]},
+    ]
+    found = {goal: verdict for goal, _, verdict in verdicts(lines) if verdict is not None}
+    assert list(found.values()) == [met] and "a worker dies" in next(iter(found))
+    shown = {section.title: section for section in sections(lines)}["A worker dies"]
+    assert shown.tables[0].rows[1] == ["serving, 8 workers", "ray", "1.00", "7.00"]
+
+
 def test_updates_are_simulated_both_ways(tmp_path: Path) -> None:
     notes = Notes(tmp_path)
     for _ in range(2):

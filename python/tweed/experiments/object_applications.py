@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -85,19 +87,29 @@ def bound(app: Application, workers: int) -> float:
     return max(1.0 if app.is_gradient else 0.0, (1 + app.compute) * app.answers(workers) / workers)
 
 
-def measure(names: Sequence[str], nodes: int, s_b: float, rounds: int) -> Iterator[Mapping[str, Any]]:
+#: Through which of them a death is measured: one whose first answers do, one that needs all.
+DEATHS = ("AlexNet", "serving")
+
+
+def measure(
+    names: Sequence[str], nodes: int, s_b: float, rounds: int, *, deaths: bool = False
+) -> Iterator[Mapping[str, Any]]:
     """Runs applications on a cluster of so many nodes: the server on the first, a worker on each other.
 
     Args:
       s_b: seconds that the server's array takes over one link.
+      deaths: after `rounds`, one worker is killed in the middle of its answer; Ray starts it, and asks it,
+        anew. The server's step then waits for the whole sum.
 
-    Returns: a line per application and side, with `seconds` per round.
+    Returns: a line per application and side, with `seconds` per round; with `deaths` also of as many rounds
+      from the death on, as `after_s`.
 
     Raises: UsageError for a name that is none; else as `object_rounds.measure`. Cost: as that.
     """
     if unknown := [name for name in names if name not in APPLICATIONS]:
         raise UsageError(f"there is no application {unknown[0]!r}; there are {', '.join(APPLICATIONS)}")
-    words = [*names, "--drive", *map(str, ("--s-b", s_b, "--rounds", rounds))]
+    flags = ["--drive", "--deaths"] if deaths else ["--drive"]
+    words = [*names, *flags, *map(str, ("--s-b", s_b, "--rounds", rounds))]
     yield from in_cluster(nodes, "tweed.experiments.object_applications", words)
 
 
@@ -106,6 +118,10 @@ class Worker:
 
     def __init__(self, number: int) -> None:
         self._number = np.float32(number)
+
+    def die(self) -> None:
+        """As `kill -9` from outside, which another host's process could not send it."""
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def answer(self, given: Any, ref: Any, app: tuple[float, bool]) -> Array | None:
         """With a ref, what is given is one of tweed's, and the answer is put under this one."""
@@ -124,8 +140,12 @@ class Worker:
 class _Server:
     """What both sides have in common. `waiting`: whose answer a ref will be."""
 
-    def __init__(self, actors: Sequence[Any], app: Application, numel: int, s_b: float) -> None:
+    def __init__(
+        self, actors: Sequence[Any], app: Application, numel: int, s_b: float, *, by_blocks: bool = True
+    ) -> None:
         self.actors, self.app = actors, app
+        # Where a source may die, a sum may begin anew: what follows from it waits for its end.
+        self.by_blocks = by_blocks and app.is_gradient
         self.count = app.answers(len(actors))
         self.array: Array = np.arange(numel, dtype=np.float32) % 7
         self.how = (app.compute * s_b, app.is_gradient)
@@ -180,8 +200,10 @@ class RayServer(_Server):
 class TweedServer(_Server):
     """The loop with tweed's objects."""
 
-    def __init__(self, actors: Sequence[Any], app: Application, numel: int, s_b: float) -> None:
-        super().__init__(actors, app, numel, s_b)
+    def __init__(
+        self, actors: Sequence[Any], app: Application, numel: int, s_b: float, *, by_blocks: bool = True
+    ) -> None:
+        super().__init__(actors, app, numel, s_b, by_blocks=by_blocks)
         self.given: dict[Any, Any] = {}  # what each answer follows from
 
     def _ask(self, workers: Sequence[int], given: Any) -> None:
@@ -204,12 +226,14 @@ class TweedServer(_Server):
         import tweed.ray
 
         sums = tweed.ray.reduce(list(self.waiting), self.count, timeout=PATIENCE_S)
-        asked = self._step(sums) if self.app.is_gradient else []
+        asked = self._step(sums) if self.by_blocks else []
         done = sums.result()
         if asked and done.refs != frozenset(asked):
             raise ValueError(f"{self.app.name}: others are in the sum than had places, as one has died")
         workers = [self.waiting.pop(ref) for ref in done.refs]
         self.follow(done.array, workers)
+        if self.app.is_gradient and not asked:
+            self.array = self.array - done.array
         if not asked:
             self._ask(workers, tweed.ray.put(self.array))
         self._forget([*done.refs], done.ref)
@@ -247,7 +271,7 @@ class TweedServer(_Server):
         self.waiting.clear()
 
 
-def drive(address: str, names: Sequence[str], s_b: float, rounds: int) -> None:
+def drive(address: str, names: Sequence[str], s_b: float, rounds: int, *, deaths: bool = False) -> None:
     """The driver, on the first node: it is the server, and prints a line per application and side."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -258,29 +282,54 @@ def drive(address: str, names: Sequence[str], s_b: float, rounds: int) -> None:
     nodes: Any = ray.nodes()  # type: ignore[no-untyped-call]
     others = [node["NodeID"] for node in nodes if node["Alive"] and node["NodeID"] != here]
     places = [NodeAffinitySchedulingStrategy(node, soft=False) for node in others]
-    actors = [
-        remote.options(num_cpus=1, scheduling_strategy=place).remote(number + 1)
-        for number, place in enumerate(places)
-    ]
+
+    def started(**options: Any) -> list[Any]:
+        return [
+            remote.options(num_cpus=1, scheduling_strategy=place, **options).remote(number + 1)
+            for number, place in enumerate(places)
+        ]
+
+    actors = [] if deaths else started()
     numel = int(s_b * RATE_MBIT * 1e6 / 8 / 4)
     for app in (APPLICATIONS[name] for name in names):
         for side, server in (("tweed", TweedServer), ("ray", RayServer)):
-            seconds = timed(server(actors, app, numel, s_b), rounds)
-            line = {"application": app.name, "side": side, "seconds": seconds}
-            print(json.dumps(line | {"bound": bound(app, len(actors))}), flush=True)
+            line: dict[str, Any] = {"application": app.name, "side": side, "bound": bound(app, len(places))}
+            if deaths:
+                actors = started(max_restarts=-1, max_task_retries=-1, max_concurrency=2)
+                seconds, after = through_death(server(actors, app, numel, s_b, by_blocks=False), rounds)
+                line |= {"seconds": seconds, "after_s": after}
+                for actor in actors:
+                    ray.kill(actor)
+            else:
+                line["seconds"] = timed(server(actors, app, numel, s_b), rounds)
+            print(json.dumps(line), flush=True)
     ray.shutdown()
+
+
+def _rounds(server: TweedServer | RayServer, rounds: int) -> list[float]:
+    seconds = []
+    for _ in range(rounds):
+        began = time.monotonic()
+        server.round()
+        seconds.append(time.monotonic() - began)
+    return seconds
 
 
 def timed(server: TweedServer | RayServer, rounds: int) -> list[float]:
     """Seconds of each round, but for the first ones, in which links open and workers fall into step."""
     server.begin()
-    seconds = []
-    for _ in range(rounds + 3):
-        began = time.monotonic()
-        server.round()
-        seconds.append(time.monotonic() - began)
+    seconds = _rounds(server, rounds + 3)
     server.end()
     return seconds[3:]
+
+
+def through_death(server: TweedServer | RayServer, rounds: int) -> tuple[list[float], list[float]]:
+    """Seconds of rounds before a worker dies, and from then on: it has been asked last, and is answering."""
+    server.begin()
+    before = _rounds(server, rounds + 3)[3:]
+    last = [*server.waiting.values()][-1]
+    server.actors[last].die.options(max_task_retries=0).remote()
+    return before, _rounds(server, rounds)
 
 
 def main() -> None:
@@ -290,12 +339,14 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--s-b", type=float, default=0.2)
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--deaths", action="store_true", help="a worker is killed after the rounds")
     parser.add_argument("--drive", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.drive:
-        drive(given.names[0], given.names[1:], given.s_b, given.rounds)
+        drive(given.names[0], given.names[1:], given.s_b, given.rounds, deaths=given.deaths)
         return
-    for line in measure(given.names or list(APPLICATIONS), given.nodes, given.s_b, given.rounds):
+    names = given.names or (DEATHS if given.deaths else list(APPLICATIONS))
+    for line in measure(names, given.nodes, given.s_b, given.rounds, deaths=given.deaths):
         print(json.dumps(line), flush=True)
 
 

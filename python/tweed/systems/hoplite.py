@@ -8,7 +8,7 @@ The paper's claim: broadcast and reduce near the time of the bytes over one link
 death that costs no restart; so asynchronous SGD is up to 7.8 times as fast as on Ray, and serving 3.3 times.
 Here the planner is simulated at hundreds of processes, and the collectives and the paper's applications run
 live between raylets, beside Ray's objects, a tree of its tasks, and its collectives on Gloo; asynchronous SGD
-trains on data, beside synchronous. Not yet here: deaths under load.
+trains on data, beside synchronous. A worker dies in the middle of SGD and of serving.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class Config:
       s_b: seconds that the arrays of the clusters take over a link.
       rounds: of each collective and side, and of each application.
       application_nodes: of the clusters of the applications.
+      death_nodes: of the cluster in which a worker dies; none: it is not measured.
       updates: models of which asynchronous SGD is simulated.
     """
 
@@ -43,10 +44,17 @@ class Config:
     s_b: float = 0.5
     rounds: int = 5
     application_nodes: tuple[int, ...] = ()
+    death_nodes: int | None = None
     updates: tuple[str, ...] = ()
 
 
-FULL = Config((16, 64, 256), (4, 8, 16), application_nodes=(9, 17), updates=tuple(object_applications.MODELS))
+FULL = Config(
+    (16, 64, 256),
+    (4, 8, 16),
+    application_nodes=(9, 17),
+    death_nodes=9,
+    updates=tuple(object_applications.MODELS),
+)
 QUICK = Config((16,), ())
 #: Workers that train, gradients of an asynchronous step, synchronous steps. All sides take as many gradients.
 WORKERS, FIRST, STEPS = 15, 7, 150
@@ -59,6 +67,8 @@ def experiment(notes: Notes, quick: bool) -> None:
         _live(notes, nodes, config)
     for nodes in config.application_nodes:
         _applied(notes, nodes, config)
+    if config.death_nodes:
+        _through_deaths(notes, config.death_nodes, config)
     for ranks in config.ranks:
         _simulated(notes, ranks)
     for name in config.updates:
@@ -122,6 +132,20 @@ def _applied(notes: Notes, nodes: int, config: Config) -> None:
     notes.log(f"{', '.join(names)}: a server and {nodes - 1} workers on raylets")
     try:
         for line in object_applications.measure(names, nodes, config.s_b, config.rounds):
+            notes.add({**facts, "s_b": config.s_b, **line})
+    except NoTestbed as error:
+        notes.log(f"not measured live: {error}")
+
+
+def _through_deaths(notes: Notes, nodes: int, config: Config) -> None:
+    """This alone: `python -m tweed.experiments.object_applications --deaths`."""
+    facts = {"kind": "death live", "nodes": nodes}
+    names = [name for name in object_applications.DEATHS if not notes.has(**facts, application=name)]
+    if not names:
+        return
+    notes.log(f"{', '.join(names)}: one of {nodes - 1} workers on raylets dies")
+    try:
+        for line in object_applications.measure(names, nodes, config.s_b, config.rounds, deaths=True):
             notes.add({**facts, "s_b": config.s_b, **line})
     except NoTestbed as error:
         notes.log(f"not measured live: {error}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 
+from tweed.experiments import object_applications
 from tweed.experiments.notes import Line, differences, find, values, where
 from tweed.experiments.object_plans import DETECTION_S, S_B
 from tweed.experiments.object_rounds import RATE_MBIT
@@ -65,6 +66,8 @@ def sections(lines: Sequence[Line]) -> list[Section]:
         parts.append(Section("Between raylets, beside Ray's objects", tables=[_live(lines)]))
     if where(lines, kind="application"):
         parts.append(Section("Applications, beside Ray's objects", tables=[_applications(lines)]))
+    if where(lines, kind="death live"):
+        parts.append(Section("A worker dies", tables=[_live_deaths(lines)]))
     if where(lines, kind="sgd"):
         parts.append(Section("Training on data", tables=[_trainings(lines)]))
     return [*parts, Section("To keep in mind", words=_words())]
@@ -85,6 +88,8 @@ def verdicts(lines: Sequence[Line]) -> Iterator[Goal]:
         yield from _live_goals(lines, nodes)
     for nodes, wanted in APPLIED.items():
         yield from _application_goals(lines, nodes, wanted)
+    for name in object_applications.DEATHS:
+        yield _live_death_goal(lines, name)
     yield from _training_goals(lines)
 
 
@@ -128,6 +133,15 @@ def _application_goals(lines: Sequence[Line], nodes: int, wanted: dict[str, floa
             yield missing(goal)
             continue
         yield goal, f"{theirs / ours:.2f}×", theirs / ours >= least
+
+
+def _live_death_goal(lines: Sequence[Line], name: str) -> Goal:
+    goal = f"{name}: the step in which a worker dies takes at most twice the median + 1 s"
+    line = find(lines, kind="death live", application=name, side="tweed")
+    if line is None:
+        return missing(goal)
+    usual, worst = statistics.median(line["seconds"]), max(line["after_s"])
+    return goal, f"{worst:.2f} s, median {usual:.2f} s", worst <= 2 * usual + 1
 
 
 def _training_goals(lines: Sequence[Line]) -> Iterator[Goal]:
@@ -228,6 +242,19 @@ def _applications(lines: Sequence[Line]) -> Table:
     return Table("Mean of a round, in units of S/B", head, rows)
 
 
+def _live_deaths(lines: Sequence[Line]) -> Table:
+    rows = [
+        [
+            f"{line['application']}, {line['nodes'] - 1} workers",
+            line["side"],
+            *(f"{x:.2f}" for x in (statistics.median(line["seconds"]), max(line["after_s"]))),
+        ]
+        for line in where(lines, kind="death live")
+    ]
+    head = ["application", "side", "median before (s)", "longest from the death on (s)"]
+    return Table("A round before and after a worker is killed; Ray starts it anew", head, rows)
+
+
 def _trainings(lines: Sequence[Line]) -> Table:
     rows = []
     for side in TRAINED:
@@ -254,6 +281,7 @@ def _words() -> list[str]:
         "Applications: workers sleep as long as the paper's models take on one P100.",
         "Training: processes of this host without links; the first 7 of 15 gradients make an asynchronous "
         "step. Each side at the best learning rate of a search of its own, with another seed.",
-        "Not measured: 24 raylets, deaths under load.",
+        "A death: the server's step waits for the whole sum, as that may begin anew.",
+        "Not measured: 24 raylets.",
         f"Of accuracy: {rule()}",
     ]
