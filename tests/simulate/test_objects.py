@@ -6,7 +6,7 @@ import pytest
 
 from tweed.collective import Topology
 from tweed.errors import UsageError
-from tweed.simulate.objects import Part, delete, get, put, reduce, run
+from tweed.simulate.objects import Cut, Part, delete, get, put, reduce, run
 
 SIZE = 1_000_000
 LINKS = Topology.complete(9, bandwidth=125_000_000, latency_s=50e-6)
@@ -36,6 +36,20 @@ def test_calls_that_end_in_nothing_are_told_apart() -> None:
     assert result.waiting == ((1, 5),) and result.seconds is None
     assert [(one.process, one.object) for one in result.failed] == [(2, 6)]
     assert "was deleted" in result.failed[0].why
+
+
+def test_two_that_do_not_reach_each_other_go_on_afterwards() -> None:
+    calls = [put(0.0, 0, object=1, numbytes=SIZE), get(0.0, 1, object=1), get(0.0, 2, object=1)]
+    pairs = [(0, 1), (2, 1)]  # whoever feeds process 1
+    usual, cut = (run(LINKS, calls, cuts=cuts) for cuts in ([], [Cut(pair, 0.004, 0.5) for pair in pairs]))
+    assert usual.got_s[1, 1] < 0.02 and 0.504 < cut.got_s[1, 1] < 0.53
+    assert cut.seconds is not None and cut.got_s[2, 1] < 0.53
+
+
+@pytest.mark.parametrize("pair", [(0, 0), (0, 9)])
+def test_a_cut_is_between_two_processes(pair: tuple[int, int]) -> None:
+    with pytest.raises(UsageError, match="no cut parts"):
+        run(LINKS, [get(0.0, 0, object=1)], cuts=[Cut(pair, 0.0, 1.0)])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use tweed_proto::objects::{Mode, ObjectId, Rule};
 use tweed_schedule::Rank;
-use tweed_sim::objects::{run, Outcome, Setup, What};
+use tweed_sim::objects::{run, Cut, Outcome, Setup, What};
 
 use crate::errors::{sim_error, usage};
 use crate::schedule::topology::PyTopology;
@@ -75,6 +75,7 @@ fn rule(py: Python<'_>, name: &str) -> PyResult<Rule> {
 struct Conditions {
     seed: u64,
     deaths: BTreeMap<Rank, f64>,
+    cuts: Vec<((Rank, Rank), f64, f64)>,
     detection_s: f64,
     message_s: f64,
     jitter_s: f64,
@@ -113,12 +114,24 @@ fn simulate_objects(
     for (process, at_s) in conditions.deaths {
         setup.deaths.insert(process, seconds(py, at_s)?);
     }
+    for (pair, at_s, lasts_s) in conditions.cuts {
+        check_pair(py, &setup, pair)?;
+        setup.cuts.push(Cut { pair, at: seconds(py, at_s)?, lasts: seconds(py, lasts_s)? });
+    }
     (setup.seed, setup.header) = (conditions.seed, conditions.header);
     setup.detection = seconds(py, conditions.detection_s)?;
     setup.message = seconds(py, conditions.message_s)?;
     setup.jitter = seconds(py, conditions.jitter_s)?;
     let outcome = py.detach(|| run(&setup)).map_err(|error| sim_error(py, &error))?;
     Ok(fields(outcome))
+}
+
+/// A cut is between two processes that there are.
+fn check_pair(py: Python<'_>, setup: &Setup, pair: (Rank, Rank)) -> PyResult<()> {
+    let ranks = setup.topology.ranks();
+    let is_known = pair.0 != pair.1 && pair.0.max(pair.1) < ranks;
+    let text = || format!("no cut parts {} and {}: name two of the {ranks} processes", pair.0, pair.1);
+    is_known.then_some(()).ok_or_else(|| usage(py, text()))
 }
 
 fn fields(outcome: Outcome) -> Fields {

@@ -77,10 +77,21 @@ def reduce(
     return Call("reduce", at_s, process, target, 0, tuple(ids), most, mode, rule)
 
 
+class Cut(NamedTuple):
+    """Two processes do not reach each other from `at_s` on, for `lasts_s` seconds.
+
+    Both live, and neither is lost to anybody: what is on its way leaves anew afterwards.
+    """
+
+    pair: tuple[int, int]
+    at_s: float
+    lasts_s: float
+
+
 class Conditions(TypedDict, total=False):
     """What may be asked of a run besides its seed.
 
-    `deaths`: seconds after which processes die.
+    `deaths`: seconds after which processes die. `cuts`: pairs that do not reach each other for a while.
     `detection_s`: each other process learns of a death within half of this and one and a half times this
     (default 0.002).
     `message_s`: seconds that a process is busy with each message or block that it sends or takes in (default
@@ -90,6 +101,7 @@ class Conditions(TypedDict, total=False):
     """
 
     deaths: Mapping[int, float]
+    cuts: Sequence[Cut]
     detection_s: float
     message_s: float
     jitter_s: float
@@ -98,6 +110,7 @@ class Conditions(TypedDict, total=False):
 
 _USUAL: dict[str, Any] = {
     "deaths": {},
+    "cuts": (),
     "detection_s": 0.002,
     "message_s": 0.0,
     "jitter_s": 0.0,
