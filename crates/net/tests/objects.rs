@@ -15,6 +15,7 @@ fn options(secret: Option<&str>) -> ObjectsOptions {
         secret: secret.map(|text| Secret::new(text).unwrap()),
         testbed: None,
         most_bytes: 64 << 20,
+        shares_memory: true,
         costs: Costs {
             latency: Duration::from_micros(50),
             rate: 1 << 30,
@@ -160,7 +161,9 @@ fn a_sum_ends_when_one_of_its_sources_is_deleted() {
 #[test]
 fn what_has_no_room_ends_its_call_at_once() {
     let mut all = processes(2);
-    all.push(Objects::open(ObjectsOptions { most_bytes: 1 << 20, ..options(None) }).unwrap());
+    all.push(
+        Objects::open(ObjectsOptions { most_bytes: 1 << 20, shares_memory: false, ..options(None) }).unwrap(),
+    );
     meet(&all[2], &all);
     put(&all[0], 1, &vec![1.0; LARGE]);
     put(&all[1], 2, &vec![1.0; LARGE]);
@@ -193,4 +196,57 @@ fn wrong_uses_are_named() {
     let stranger = Objects::open(options(Some("quite another secret"))).unwrap();
     let refused = stranger.meet(&[all[0].descriptor().to_vec()], &|| false).unwrap_err().to_string();
     assert!(refused.contains("secret"), "{refused}");
+}
+
+/// Bytes that objects take in a process.
+fn used(at: &Objects) -> u64 {
+    at.room().0
+}
+
+#[test]
+fn neighbours_read_one_memory_which_stays_when_its_maker_is_gone() {
+    let mut all = processes(4);
+    let right: Vec<f32> = (0..LARGE).map(|i| i as f32).collect();
+    put(&all[0], 1, &right);
+    // Copies feed others, too: whoever has mapped it passes that on.
+    let copies: Vec<Finished> = all[1..].iter().map(|at| ended(at, get(at, 1)).unwrap()).collect();
+    assert_eq!(all.iter().map(used).collect::<Vec<_>>(), [4 << 20, 0, 0, 0]);
+    all[0].delete(ObjectId(1)).unwrap();
+    put(&all[0], 2, &vec![0.0; LARGE]); // what was let go of may be taken again
+    drop(all.remove(0));
+    assert!(copies.iter().all(|copy| values(copy) == right));
+}
+
+#[test]
+fn a_neighbour_reads_behind_the_mark_while_the_rest_is_written() {
+    let all = processes(2);
+    let kind = (DType::F32, &[4 * LARGE as u64][..]);
+    let memory = all[0].create(ObjectId(1), kind, PATIENCE, &|| false).unwrap();
+    let call = get(&all[1], 1);
+    let (mut seen, half) = (None, 8 << 20);
+    for begin in [0, half] {
+        // SAFETY: beyond the mark, and nobody else writes it.
+        unsafe { memory.address().add(begin).write_bytes(1, half) };
+        all[0].advance(ObjectId(1), (begin + half) as u64).unwrap();
+        let mut mark = begin as u64;
+        while mark <= begin as u64 {
+            let (found, at) =
+                all[1].mark(ObjectId(1), mark, PATIENCE).unwrap().expect("the writer has begun");
+            // SAFETY: behind the mark.
+            let last = unsafe { found.memory.address().add(at as usize - 1).read() };
+            assert_eq!((*seen.get_or_insert(found.memory.address()), last), (found.memory.address(), 1));
+            mark = at;
+        }
+    }
+    assert_eq!((ended(&all[1], call).unwrap().memory.len(), used(&all[1])), (2 * half, 0));
+}
+
+#[test]
+fn whoever_shares_no_memory_gets_blocks() {
+    let mut all = processes(1);
+    all.push(Objects::open(ObjectsOptions { shares_memory: false, ..options(None) }).unwrap());
+    meet(&all[1], &all);
+    put(&all[0], 1, &vec![1.5; LARGE]);
+    assert_eq!(values(&ended(&all[1], get(&all[1], 1)).unwrap()), vec![1.5; LARGE]);
+    assert_eq!(used(&all[1]), 4 << 20);
 }

@@ -3,8 +3,12 @@
 use std::alloc::{alloc_zeroed, dealloc, Layout};
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
+
+use tweed_proto::objects::{FileId, SMALL_BYTES};
+
+use super::file::{most_files, Mapped};
 
 /// Where a cache line begins, and a vector register may be loaded from.
 const ALIGN: usize = 64;
@@ -14,11 +18,17 @@ const ALIGN: usize = 64;
 pub(super) struct Room {
     pub(super) most: u64,
     used: AtomicU64,
+    /// There are neighbours, who map what is made from now on.
+    pub(super) is_shared: AtomicBool,
+    /// So many files are open, and so many may be.
+    files: AtomicU64,
+    most_files: u64,
 }
 
 impl Room {
     pub(super) fn new(most: u64) -> Arc<Room> {
-        Arc::new(Room { most, used: AtomicU64::new(0) })
+        let (is_shared, used, files) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Room { most, used, is_shared, files, most_files: most_files() })
     }
 
     pub(super) fn used(&self) -> u64 {
@@ -28,6 +38,12 @@ impl Room {
     pub(super) fn has(&self, bytes: u64) -> bool {
         self.used().saturating_add(bytes) <= self.most
     }
+
+    /// Whether so many bytes are to lie in a file.
+    fn wants_file(&self, bytes: u64) -> bool {
+        let is_worth_it = bytes > SMALL_BYTES && self.is_shared.load(Ordering::Relaxed);
+        is_worth_it && self.files.load(Ordering::Relaxed) < self.most_files
+    }
 }
 
 /// Bytes that lie where they are until nobody holds them any more, also when their object is deleted.
@@ -36,6 +52,10 @@ pub struct Memory {
     start: NonNull<u8>,
     bytes: usize,
     room: Arc<Room>,
+    /// In which it lies; none: on the heap.
+    file: Option<Mapped>,
+    /// It takes room here: it was made here, or written.
+    counts: AtomicBool,
 }
 
 // SAFETY: plain bytes; who may read and write which of them is the contract of `read` and `write`.
@@ -47,11 +67,46 @@ impl Memory {
     /// Zeros, which take no memory before they are written. `None`: more than the store may ever hold, or than the system
     /// gives. It counts as used, whether there is room or not.
     pub(super) fn new(bytes: u64, room: &Arc<Room>) -> Option<Arc<Memory>> {
-        let layout = layout(usize::try_from(bytes).ok().filter(|_| bytes <= room.most)?)?;
-        // SAFETY: the layout has a size above 0.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        let length = usize::try_from(bytes).ok().filter(|_| bytes <= room.most)?;
+        // Where no file can be made, the heap does, and neighbours get blocks.
+        let file = room.wants_file(bytes).then(|| Mapped::make(length).ok()).flatten();
+        let start = match &file {
+            Some(file) => file.start,
+            // SAFETY: the layout has a size above 0.
+            None => NonNull::new(unsafe { alloc_zeroed(layout(length)?) })?,
+        };
         room.used.fetch_add(bytes, Ordering::Relaxed);
-        Some(Arc::new(Memory { start, bytes: bytes as usize, room: Arc::clone(room) }))
+        Some(Memory::over(start, length, file, true, room))
+    }
+
+    /// What process `pid` has under that number. It counts as used there.
+    pub(super) fn open(pid: u32, id: FileId, bytes: u64, room: &Arc<Room>) -> Option<Arc<Memory>> {
+        let file = Mapped::open(pid, id, bytes).ok().filter(|_| room.wants_file(bytes))?;
+        Some(Memory::over(file.start, bytes as usize, Some(file), false, room))
+    }
+
+    fn over(
+        start: NonNull<u8>,
+        bytes: usize,
+        file: Option<Mapped>,
+        counts: bool,
+        room: &Arc<Room>,
+    ) -> Arc<Memory> {
+        room.files.fetch_add(u64::from(file.is_some()), Ordering::Relaxed);
+        Arc::new(Memory { start, bytes, room: Arc::clone(room), file, counts: AtomicBool::new(counts) })
+    }
+
+    /// By which neighbours map it; none: its bytes lie in no file, or not all of them.
+    pub(super) fn file(&self) -> Option<FileId> {
+        let is_in_file = |file: &&Mapped| file.is_made_here() || !self.counts.load(Ordering::Relaxed);
+        self.file.as_ref().filter(is_in_file).map(Mapped::id)
+    }
+
+    /// From now on it is written here. What was mapped takes memory of this process's own then, and its file is not all of it.
+    pub(super) fn own(&self) {
+        if !self.counts.swap(true, Ordering::Relaxed) {
+            self.room.used.fetch_add(self.bytes as u64, Ordering::Relaxed);
+        }
     }
 
     /// Where it begins, for as long as it is held.
@@ -101,11 +156,15 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if let Some(layout) = layout(self.bytes) {
+        if self.file.take().is_some() {
+            self.room.files.fetch_sub(1, Ordering::Relaxed);
+        } else if let Some(layout) = layout(self.bytes) {
             // SAFETY: allocated in `new`, with this layout.
             unsafe { dealloc(self.start.as_ptr(), layout) };
         }
-        self.room.used.fetch_sub(self.bytes as u64, Ordering::Relaxed);
+        if *self.counts.get_mut() {
+            self.room.used.fetch_sub(self.bytes as u64, Ordering::Relaxed);
+        }
     }
 }
 
@@ -141,6 +200,22 @@ mod tests {
         drop(reader);
         assert_eq!(room.used(), 0);
         assert!(Memory::new(101, &room).is_none());
+    }
+
+    #[test]
+    fn what_is_mapped_counts_once_and_what_is_written_there_is_not_passed_on() {
+        let (maker, reader) = (Room::new(1 << 20), Room::new(1 << 20));
+        let before = Memory::new(SMALL_BYTES + 1, &maker).unwrap();
+        assert_eq!(before.file(), None, "there is no neighbour");
+        [&maker, &reader].into_iter().for_each(|room| room.is_shared.store(true, Ordering::Relaxed));
+        let made = Memory::new(SMALL_BYTES + 1, &maker).unwrap();
+        let id = made.file().unwrap();
+        let mapped = Memory::open(std::process::id(), id, SMALL_BYTES + 1, &reader).unwrap();
+        assert_eq!((mapped.file().map(|of| of.inode), reader.used()), (Some(id.inode), 0));
+        mapped.own();
+        assert_eq!((mapped.file(), reader.used()), (None, SMALL_BYTES + 1));
+        drop((mapped, made, before));
+        assert_eq!((maker.used(), reader.used()), (0, 0));
     }
 
     #[test]

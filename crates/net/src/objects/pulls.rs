@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tweed_proto::objects::{
-    Buffer, Costs, Failure, Fold, Frame, ObjectId, Process, Pull, Sink, Slot, Stream,
+    Buffer, Costs, Failure, FileId, Fold, Frame, ObjectId, Process, Pull, Sink, Slot, Stream, SMALL_BYTES,
 };
 
 use super::memory::{Memory, Piece, Room};
@@ -15,7 +15,12 @@ use super::sums::Part;
 /// A pull of this process.
 pub(super) struct Inflow {
     from: Process,
-    memory: Arc<Memory>,
+    pull: Pull,
+    sink: Sink,
+    /// None while nothing has come of what is mapped.
+    memory: Option<Arc<Memory>>,
+    /// It is mapped: this file, once that is known.
+    maps: Option<Option<FileId>>,
     /// The byte of the buffer that the first one in memory is.
     base: u64,
     /// Up to here it has come.
@@ -28,6 +33,8 @@ pub(super) struct Inflow {
 /// A pull of another process.
 pub(super) struct Serve {
     pull: Pull,
+    /// A neighbour maps what it pulls: it is told how far that is there.
+    maps: bool,
     /// Up to here blocks have left, and so many have not been taken in yet.
     cursor: u64,
     under_way: u64,
@@ -56,10 +63,11 @@ impl Store {
         self.arrived.retain(|_, arrived| arrived.of != of);
     }
 
-    /// Where a buffer lies; one that begins at its first byte begins in memory that nobody else reads.
+    /// Where a buffer is written; one that begins at its first byte begins in memory that nobody else reads.
     fn place(&mut self, buffer: Buffer, size: u64, begin: u64) -> Option<Arc<Memory>> {
         let known = self.buffers.get(&buffer).filter(|_| begin > 0).cloned();
         let memory = known.or_else(|| Memory::new(size, &self.room))?;
+        memory.own();
         self.buffers.insert(buffer, Arc::clone(&memory));
         Some(memory)
     }
@@ -85,8 +93,23 @@ fn window(block: u64, costs: &Costs) -> u64 {
 }
 
 impl State {
-    /// Asks for bytes; later, if there is no room for the copy.
+    /// Asks for bytes: for a neighbour's memory, or for blocks.
     pub(super) fn open(&mut self, stream: Stream, pull: Pull, sink: Sink) {
+        let Pull { from, offset, end, .. } = pull;
+        // A copy that goes on has memory already.
+        let goes_on = offset > 0 && matches!(sink, Sink::Copy(_));
+        if goes_on || end <= SMALL_BYTES || !self.is_neighbour(from) {
+            return self.open_blocks(stream, pull, sink);
+        }
+        let began = (offset, Instant::now());
+        let inflow =
+            Inflow { from, pull, sink, memory: None, maps: Some(None), base: 0, cursor: offset, end, began };
+        self.inflows.insert(stream, inflow);
+        self.tell(from, &Frame::Pull { stream, pull, maps: true }, None);
+    }
+
+    /// Asks for blocks; later, if there is no room for the copy.
+    fn open_blocks(&mut self, stream: Stream, pull: Pull, sink: Sink) {
         let Pull { from, buffer, offset, end, .. } = pull;
         let memory = match sink {
             Sink::Copy(_) => {
@@ -109,9 +132,67 @@ impl State {
         let base = if matches!(sink, Sink::Copy(_)) { 0 } else { offset };
         self.inflows.insert(
             stream,
-            Inflow { from, memory, base, cursor: offset, end, began: (offset, Instant::now()) },
+            Inflow {
+                from,
+                pull,
+                sink,
+                memory: Some(memory),
+                maps: None,
+                base,
+                cursor: offset,
+                end,
+                began: (offset, Instant::now()),
+            },
         );
-        self.tell(from, &Frame::Pull { stream, pull }, None);
+        self.tell(from, &Frame::Pull { stream, pull, maps: false }, None);
+    }
+
+    /// A neighbour has more of what is mapped, or cannot show it; `false` if that makes no sense.
+    pub(super) fn take_mapped(
+        &mut self,
+        from: Process,
+        stream: Stream,
+        file: Option<FileId>,
+        end: u64,
+    ) -> bool {
+        let is_its = |inflow: &&mut Inflow| inflow.from == from && inflow.maps.is_some();
+        let Some(inflow) = self.inflows.get_mut(&stream).filter(is_its) else {
+            return true; // it was closed meanwhile, or brings blocks
+        };
+        if end < inflow.cursor || end > inflow.end {
+            return false;
+        }
+        if inflow.maps == Some(None) {
+            let place = file.zip(self.peers.pid(from));
+            let memory = place.and_then(|(id, pid)| Memory::open(pid, id, inflow.end, &self.store.room));
+            match inflow.sink {
+                Sink::Copy(_) => memory.iter().for_each(|memory| {
+                    self.store.buffers.insert(inflow.pull.buffer, Arc::clone(memory));
+                }),
+                Sink::Slot(target, slot) => memory.iter().for_each(|memory| {
+                    let arrived = Arrived { of: (target, slot), memory: Arc::clone(memory), base: 0 };
+                    self.store.arrived.insert(stream, arrived);
+                }),
+            }
+            (inflow.maps, inflow.memory) = (Some(file.filter(|_| memory.is_some())), memory);
+        }
+        if file.is_none() || inflow.maps != Some(file) {
+            self.ask_for_blocks(stream);
+            return true;
+        }
+        inflow.cursor = end;
+        if end == inflow.end {
+            self.inflows.remove(&stream);
+        }
+        self.member.handle_block(stream, end);
+        true
+    }
+
+    /// What cannot be mapped comes as blocks, from where it is.
+    fn ask_for_blocks(&mut self, stream: Stream) {
+        let Some(Inflow { from, pull, sink, cursor, .. }) = self.inflows.remove(&stream) else { return };
+        self.tell(from, &Frame::Close { stream }, None);
+        self.open_blocks(stream, Pull { offset: cursor, ..pull }, sink);
     }
 
     /// So many bytes are more than this process can ever hold: their call has no result.
@@ -149,13 +230,14 @@ impl State {
         let Some(inflow) = self.inflows.get_mut(&stream).filter(|inflow| inflow.from == from) else {
             return true; // it was closed meanwhile
         };
+        let Some(memory) = inflow.memory.as_ref().filter(|_| inflow.maps.is_none()) else { return false };
         let end = begin.saturating_add(bytes.len() as u64);
         if begin != inflow.cursor || end > inflow.end || bytes.is_empty() {
             return false;
         }
         // SAFETY: beyond the mark, which is moved after this; no other stream writes here, as each has memory of its own or
         // is the only one of its copy.
-        if !unsafe { inflow.memory.write(begin - inflow.base, bytes) } {
+        if !unsafe { memory.write(begin - inflow.base, bytes) } {
             return false;
         }
         inflow.cursor = end;
@@ -170,8 +252,8 @@ impl State {
         true
     }
 
-    pub(super) fn serve(&mut self, to: Process, stream: Stream, pull: Pull) {
-        self.serves.insert((to, stream), Serve { cursor: pull.offset, under_way: 0, pull });
+    pub(super) fn serve(&mut self, to: Process, stream: Stream, pull: Pull, maps: bool) {
+        self.serves.insert((to, stream), Serve { cursor: pull.offset, under_way: 0, pull, maps });
     }
 
     /// One more of this pull's blocks may leave.
@@ -183,13 +265,26 @@ impl State {
         }
     }
 
-    /// Sends the blocks that may leave.
+    /// Sends the blocks that may leave, and tells neighbours how far they may read.
     pub(super) fn pump(&mut self) {
-        let mut leaving = Vec::new();
+        let (mut leaving, mut shown) = (Vec::new(), Vec::new());
         for (&(to, stream), serve) in &mut self.serves {
             let Pull { buffer, generation, end, block, .. } = serve.pull;
             let Some(memory) = self.store.buffers.get(&buffer) else { continue };
             let Some(readable) = self.member.readable(buffer, generation) else { continue };
+            if serve.maps {
+                let file = memory.file();
+                let next = match file {
+                    Some(_) if readable >= end => end,
+                    Some(_) => serve.cursor.max(readable / block * block),
+                    None => serve.cursor,
+                };
+                if file.is_none() || next > serve.cursor || next == end {
+                    serve.cursor = next;
+                    shown.push((to, stream, file, next));
+                }
+                continue;
+            }
             let most = window(block, &self.costs);
             while serve.cursor < end && serve.under_way < most {
                 let (begin, next) = (serve.cursor, end.min((serve.cursor / block + 1) * block));
@@ -200,6 +295,12 @@ impl State {
                 let piece = Piece { memory: Arc::clone(memory), range: begin..next };
                 leaving.push((to, Frame::Block { stream, begin }, piece));
             }
+        }
+        for (to, stream, file, end) in shown {
+            if file.is_none() || self.serves.get(&(to, stream)).is_some_and(|serve| serve.pull.end == end) {
+                self.serves.remove(&(to, stream));
+            }
+            self.tell(to, &Frame::Mapped { stream, file, end }, None);
         }
         leaving.into_iter().for_each(|(to, frame, piece)| self.tell(to, &frame, Some(Arc::new(piece))));
     }
