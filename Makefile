@@ -13,6 +13,8 @@ export PATH := $(VIRTUAL_ENV)/bin:$(PATH)
 # One interpreter for every cargo call, or PyO3 is built anew whenever the caller's changes.
 export PYO3_PYTHON := $(VIRTUAL_ENV)/bin/python
 unexport CONDA_PREFIX PYTHONHOME PYTHONPATH
+# Without caches each process that imports torch, and tests start a hundred of them, compiles all of it anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 RUST := $(shell find crates -name '*.rs' -o -name '*.toml') Cargo.toml Cargo.lock
 ENV := .venv/.env.stamp
@@ -21,7 +23,7 @@ READY := .venv/.ready.stamp
 
 SECONDS := 60
 
-.PHONY: help demo test ray-test integrations wheel check check-rust check-python loom sanitize sanitize-quick fuzz bench torch-suite programs first-hour site build lock format clean
+.PHONY: help demo test ray-test integrations flower wheel check check-rust check-python loom sanitize sanitize-quick fuzz bench torch-suite programs first-hour site build lock format clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -66,6 +68,9 @@ ray-test: $(READY) ## Test tweed under Ray: a cluster of three raylets, three mi
 
 integrations: $(READY) ## Test tweed under Lightning, Accelerate and Transformers: one to four minutes
 	TWEED_TEST_INTEGRATIONS=1 OMP_NUM_THREADS=1 pytest tests/integrations
+
+flower: $(READY) ## Test tweed under Flower, in an environment of its own: one minute, and a download of Flower
+	@tools/flower.sh
 
 fuzz: $(ENV) ## Fuzz each target for SECONDS=60 and add what is new to fuzz/corpus
 	@SECONDS_EACH=$(SECONDS) tools/fuzz.sh

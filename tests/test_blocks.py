@@ -44,6 +44,7 @@ NOT_RUN = {
     "checkpoints=Checkpoints(": ("as above", "control sampler keep folder"),
     "strategy=TweedStrategy()": ("tests/integrations runs it", "Trainer"),
     "accelerator = Accelerator()": ("tests/integrations runs it", "Accelerator"),
+    "TweedStrategy(Krum(": ("make flower runs it", "FedAvg ArrayRecord grid"),
     "TrainingArguments(": ("tests/integrations runs it", "Trainer TrainingArguments data"),
     "tweed.ray.put(": ("needs processes that Ray has placed; tests/ray runs it", "refs"),
     "TorchTrainer(": ("needs Ray; tests/ray runs it", "train"),

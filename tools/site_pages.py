@@ -33,7 +33,7 @@ PUBLIC = [
     *(f"tweed.{name}" for name in ("recipes", "errors", "cadence", "compress", "order", "collective")),
     "tweed.collective.topology",
     *(f"tweed.{name}" for name in ("transport", "aggregate", "attach", "elastic", "server", "torch", "ray")),
-    *(f"tweed.integrations.{name}" for name in ("lightning", "accelerate", "transformers")),
+    *(f"tweed.integrations.{name}" for name in ("lightning", "accelerate", "transformers", "flower")),
     *(f"tweed.{name}" for name in ("data", "simulate", "testbed", "metrics")),
     *(f"tweed.{name}" for name in ("plan", "doctor", "report", "systems")),
 ]

@@ -42,7 +42,7 @@ def _private() -> Path:
     return folder
 
 
-def write_atomic(path: Path, content: bytes | str) -> None:
+def write_atomic(path: Path, content: bytes | bytearray | str) -> None:
     """Writes a file so that whoever looks sees the old content or the new one, even after a crash.
 
     Args:

@@ -111,7 +111,7 @@ def trains(rank: int, size: int, port: int, dies: dict[int, int], options: dict[
     return ended(run, trainee, iterations)
 
 
-def joins(rank: int, size: int, port: int, victim: int | None) -> Ended:
+def joins(rank: int, size: int, port: int, victim: int | None, strategy: str = "every_step") -> Ended:
     """The last rank joins, all go on for some steps together, and one may kill itself then."""
     store, last = dist.TCPStore("127.0.0.1", port, is_master=False), 10**6
     if rank < size - 1:
@@ -120,14 +120,14 @@ def joins(rank: int, size: int, port: int, victim: int | None) -> Ended:
     else:
         control = join(store.get("address 1").decode(), Elastic(1, size))
     trainee, iterations = Trainee(rank), 0
-    with tweed.attach(trainee.model, trainee.optimizer, elastic=control) as run:
+    with tweed.attach(trainee.model, trainee.optimizer, strategy, elastic=control) as run:
         trainee.keep(run)
         for x, y in run.batches(dataset(), 10**6, BATCH, seed=3, check_every=1):
             dies = rank == victim and run.counted == last - TOGETHER // 2
             trainee.learn(x, y, kill_me if dies else lambda: None)
             iterations += 1
-            if last == 10**6 and len(run.members) == size:
-                last = run.counted + TOGETHER
+            if last == 10**6 and len(run.members) == size:  # the first that sees all says when they end
+                last = int(store.compare_set("last", "", str(run.counted + TOGETHER)))
             if run.counted == last:
                 break
     return ended(run, trainee, iterations)

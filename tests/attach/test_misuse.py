@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import tweed
 from tests.attach.nets import equal, params, step
-from tweed.errors import UsageError
+from tweed.errors import PeerLost, UsageError
 from tweed.testbed import run_ranks
 
 ALONE = "run.finish()"
@@ -146,3 +146,25 @@ def all_of_them(rank: int, size: int) -> None:
 
 def test_what_goes_wrong_in_silence_is_said() -> None:
     run_ranks(all_of_them, 2, backend="gloo")
+
+
+def ends_early(rank: int, size: int) -> str:
+    """Rank 1 has fewer batches than the others."""
+    model, (optimizer, _) = two()
+    run = tweed.attach(model, optimizer)
+    try:
+        for number in range(2 if rank == 1 else 4):
+            step(model, optimizer, rank, number)
+    except PeerLost as error:
+        return str(error)
+    finally:
+        run.detach()
+        dist.destroy_process_group()
+    return ""
+
+
+def test_a_rank_that_ends_its_loop_before_the_others_is_named_by_them() -> None:
+    first, early, last = run_ranks(ends_early, 3, backend="tweed")
+    assert early == ""
+    for words in (first, last):
+        assert "rank 1 on" in words and "has left the group before all_reduce" in words

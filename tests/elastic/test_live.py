@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,15 @@ from tests.elastic.trains import (
     STEPS,
     STEPS_TOGETHER,
     comes_back,
+    cut_off,
+    ends_early,
     joins,
     leaves,
+    mended,
     stops,
     stores,
     trains,
+    with_clocks,
 )
 from tests.faults.ring import endings
 from tests.simulate.test_elastic import trained
@@ -29,7 +34,7 @@ from tweed.elastic.control import Epoch
 from tweed.elastic.group import Groups, breaks
 from tweed.elastic.messages import Meeting
 from tweed.errors import DeadlineExceeded, UsageError
-from tweed.testbed import Ranks
+from tweed.testbed import Failed, Network, Ranks, Said, opened
 from tweed.testbed.faults import Plan
 from tweed.train.folder import latest
 
@@ -56,6 +61,69 @@ def test_after_a_stop_the_others_go_on_long_before_their_timeout(victim: int) ->
     assert all(epochs == [1, 2] for _, _, epochs in ended)
     assert torch.allclose(ended[0][1], trained(Plan(), steps=STEPS).params, rtol=0, atol=1e-12)
     assert "gone on without this process, in epoch 2" in stopped
+
+
+def test_a_member_whose_clock_is_minutes_off_goes_on_with_the_others(tmp_path: Path) -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with Ranks(with_clocks, 4, store.port, tmp_path) as ranks:
+        first, off, killed, last = ranks.join(60)
+    assert [epochs for _, epochs, _ in (first, off, killed, last)] == [[1, 2], [1, 2], [], [1, 2]]
+    assert off[2] - first[2] > 200
+    expected = trained(Plan(), steps=STEPS).params
+    for params, *_ in (first, off, last):
+        assert params == pytest.approx(expected.tolist(), rel=0, abs=1e-12)
+
+
+@pytest.mark.usefixtures("namespaces")
+@pytest.mark.parametrize("pair", [(0, 2), (3, 1)])
+def test_a_cut_link_that_others_reach_round_costs_no_member(tmp_path: Path, pair: tuple[int, int]) -> None:
+    with opened(Network(rate_bits=1e9), 4) as bed, Ranks(cut_off, 4, tmp_path, bed=bed) as ranks:
+        said = set[int]()
+        while len(said) < 4:
+            events = ranks.poll(60)
+            said |= {event.rank for event in events if isinstance(event, Said)}
+            assert events and not any(isinstance(event, Failed) for event in events), events
+        bed.cut_way(*pair)
+        bed.cut_way(*reversed(pair))
+        (tmp_path / "cut").touch()
+        ended = ranks.join(120)
+    assert len({digest for digest, *_ in ended}) == 1
+    assert all(epochs == [1, 2] for _, _, epochs, _ in ended)
+    assert torch.allclose(ended[0][1], trained(Plan(), steps=STEPS).params, rtol=0, atol=1e-12)
+    links = [found for *_, found in ended]
+    assert all((links[a][b] == "relay") == ({a, b} == set(pair)) for a in range(4) for b in range(4))
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_a_link_that_works_again_is_used_again(tmp_path: Path) -> None:
+    with opened(Network(rate_bits=1e9), 3) as bed, Ranks(mended, 3, tmp_path, bed=bed) as ranks:
+        for epoch, happens in ((1, bed.cut_way), (2, bed.heal_way)):
+            said = set[int]()
+            while len(said) < 3:
+                events = ranks.poll(60)
+                said |= {event.rank for event in events if isinstance(event, Said) and event.value == epoch}
+                assert events and not any(isinstance(event, Failed) for event in events), events
+            happens(0, 2)
+            happens(2, 0)
+        ended = ranks.join(120)
+    assert len({digest for digest, *_ in ended}) == 1
+    assert all(epochs == [1, 2, 3] and "relay" not in links for _, epochs, links in ended)
+
+
+def test_calls_are_aborted_if_a_link_of_the_group_is_cut_and_the_next_one_does_without() -> None:
+    epoch = Epoch(2, ("a", "b", "c"), broken=True, missing=((0, 2),))
+    assert breaks("abc", 1, epoch)
+    assert not breaks("abc", 1, replace(epoch, broken=False)), "all know it, and enter in their time"
+    assert not breaks("abc", 1, epoch, epoch.cut), "it does without already"
+    assert not breaks("bc", 1, epoch), "it never had it"
+    assert breaks("abc", 1, replace(epoch, number=3, broken=False)), "one between may have been broken"
+
+
+def test_who_calls_to_the_meeting_is_the_first_that_all_reach() -> None:
+    members = ("a", "b", "c")
+    assert Epoch(1, members).caller == "a"
+    assert Epoch(1, members, missing=((0, 2),)).caller == "b"
+    assert Epoch(1, members, missing=((0, 1), (0, 2), (1, 2))).caller == "a"
 
 
 @pytest.mark.parametrize(
@@ -136,6 +204,14 @@ def test_a_joiner_takes_the_state_and_then_its_share(victim: int | None) -> None
     assert all(0 <= began <= counted - STEPS_TOGETHER for _, _, began, _ in ended)
     expected = trained(Plan(), steps=counted).params
     assert torch.allclose(ended[0][1], expected, rtol=0, atol=1e-12)
+
+
+def test_loops_that_end_at_different_steps_are_told_apart_from_members_that_differ() -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with Ranks(ends_early, 3, store.port) as ranks:
+        texts = ranks.join(60)
+    assert "rank 1 is at a check with 4 steps, and this process at the end of the loop with 4" in texts[0]
+    assert all("rank 0 is at the end of the loop with 4 steps" in text for text in texts[1:])
 
 
 @pytest.mark.parametrize("leavers", [(0,), (0, 2, 3)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -12,7 +13,19 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tweed.elastic.joiners import Joiners
-from tweed.elastic.messages import CHUNK, RESULT, Ask, Chunk, Give, Got, Meeting, Refused, packed, read
+from tweed.elastic.messages import (
+    CHUNK,
+    RESULT,
+    TENSORS,
+    Ask,
+    Chunk,
+    Give,
+    Got,
+    Meeting,
+    Refused,
+    packed,
+    read,
+)
 from tweed.elastic.state import State
 from tweed.elastic.transfer import Copy, Donor
 from tweed.errors import DataError, PeerLost
@@ -82,7 +95,7 @@ def test_the_state_and_all_results_since_come_whole(donors: int, numel: int, mos
         got = new.state()
     step = got.tree["step"]
     assert torch.equal(got.tree["model"]["w"], state(step, numel).tree["model"]["w"])
-    assert got.digest() == state(step, numel).digest()
+    assert got.digests() == state(step, numel).digests()
     new.step(step)
     while not new.asks_in:
         net.deliver(10 * most)
@@ -107,7 +120,7 @@ def test_the_state_and_all_results_since_come_whole(donors: int, numel: int, mos
 @given(st.floats(1e5, 1e8), st.integers(1, 4))
 def test_a_member_keeps_to_the_rate_that_it_gives_to_joiners(bytes_per_s: float, joiners: int) -> None:
     """Over any time, up to a burst and a chunk; and it uses it."""
-    net, one, sent, now = Net(1, 1_000_000), Joiners("0", bytes_per_s), 0, 100.0
+    net, one, now, sent, given = Net(1, 1_000_000), Joiners("0", bytes_per_s), 100.0, 0, 0
     for joiner in range(joiners):
         one.handle(f"new {joiner}", Ask(0, 2), ["0"])
     one.step(2)
@@ -116,12 +129,109 @@ def test_a_member_keeps_to_the_rate_that_it_gives_to_joiners(bytes_per_s: float,
         while (said := one.poll(now)) is not None:
             joiner, data = said
             if data[0] == CHUNK:
-                sent += len(data)
-                one.handle(joiner, Got(0, len(Chunk.read(data).body)), ["0"])
+                body = Chunk.read(data).body
+                sent, given = sent + len(data), given + len(body)
+                one.handle(joiner, Got(0, len(body)), ["0"])
         spent = bytes_per_s * (now - 100.0 + 0.02)
         assert sent <= spent + 66_000
-        assert sent >= spent - bytes_per_s * 0.03 - 66_000 or sent >= joiners * 4 * net.numel
+        assert sent >= spent - bytes_per_s * 0.03 - 66_000 or given >= joiners * 4 * net.numel
         now += 0.01
+
+
+@pytest.mark.parametrize(
+    ("donors", "words"), [(4, "member 2 gives a part .* Start that one again"), (2, "no part has most of 2")]
+)
+@pytest.mark.parametrize("where", ["kept", "way"])
+def test_a_donor_whose_part_is_wrong_is_named(donors: int, words: str, where: str) -> None:
+    """It keeps something else, or a byte of its part is damaged."""
+    net, bad = Net(donors, 1000), f"{donors // 2}"
+    new = net.all[JOINER]
+    new.ask(["0"], 4000)
+    net.deliver(100)
+    if where == "kept":
+        give, numel = net.all[bad].give_state, net.numel
+        net.all[bad].give_state = lambda step, _, now: give(step, lambda: state(step + 1, numel), now)  # type: ignore[method-assign]
+    for _ in range(4):
+        net.step()
+    net.collect()
+    if where == "way":
+        net.way = deque(
+            (sender, to, _damaged(data) if sender == bad else data) for sender, to, data in net.way
+        )
+    net.deliver(1000)
+    assert new.state() is None and new.refused is not None and new.refused.final
+    if where == "kept" or donors > 2:
+        assert re.search(words, new.refused.reason)
+    else:
+        assert "member 1 gives a part" in new.refused.reason
+
+
+def test_a_state_whose_tensors_are_yet_to_come_is_not_whole() -> None:
+    donor, copy = Donor(Give(JOINER, 0, 0, ["0"]), 0), Copy(0, 400, {"0"})
+    copy.donors = ["0"]
+    kept = state(0, 50_000)
+    donor.state(kept, kept.structure(), 0.0)
+    while copy.state() is None:
+        data = donor.poll(0, 0.0)
+        assert data is not None
+        copy.take("0", Chunk.read(data))
+    assert donor.poll(0, 0.0) is None  # it was whole with the last of them
+
+
+def given_and_step() -> tuple[Net, Joiners]:
+    """The joiner has the state, and a step whose result is on its way."""
+    net = Net(2, 1000)
+    new = net.all[JOINER]
+    new.ask(["0"], 4000)
+    net.deliver(100)
+    while new.state() is None:
+        net.deliver(100)
+        net.step()
+    return net, new
+
+
+def test_nothing_is_kept_for_who_got_the_whole_state_otherwise() -> None:
+    """Results that it has not acknowledged, and those that come when it needs them no more."""
+    net, new = given_and_step()
+    new.step(net.counted)
+    for _ in range(20):
+        net.step()
+    net.deliver(1000)
+    assert any(net.all[key].gives for key in net.members)
+    net.step()
+    for key in net.members:
+        net.all[key].entered([JOINER])
+    new.is_in()
+    net.deliver(1000)
+    assert not any(net.all[key].gives for key in net.members)
+
+
+def test_a_donor_that_is_lost_in_silence_cuts_off() -> None:
+    _, new = given_and_step()
+    new.handle_members(["0", "1", JOINER])
+    assert new.refused is None
+    new.handle_members(["0", JOINER])
+    assert new.refused is not None and not new.refused.final
+
+
+def test_a_result_that_was_summed_anew_is_not_mixed_with_that_of_one_that_was_lost() -> None:
+    """Donor 1 counted the step, gave its part and was lost; the others sum it anew, to other bits."""
+    net, new = given_and_step()
+    net.deliver(1000)
+    step = net.counted
+    new.step(step)
+    net.all["1"].give_result(step, result(step, net.numel), 0.0)
+    net.deliver(1000)
+    net.all["0"].give_result(step, result(step, net.numel) * (1 + 1e-6), 0.0)
+    net.deliver(1000)
+    assert new.result(step, result(0, net.numel)) is None
+    assert new.refused is not None and not new.refused.final and f"of step {step}" in new.refused.reason
+
+
+def _damaged(data: bytes) -> bytes:
+    if data[0] != CHUNK or Chunk.read(data).what != TENSORS:
+        return data
+    return data[:-1] + bytes([data[-1] ^ 1])
 
 
 def test_a_donor_that_is_past_the_step_says_so_and_the_joiner_asks_anew() -> None:
@@ -169,8 +279,8 @@ def test_results_are_acknowledged_when_the_loop_is_near() -> None:
     copy = Copy(0, 40, set())
     data = bytes(40)
     copy.near(2)
-    assert copy.take("0", Chunk(RESULT, 0, 6, 0, 40, 9, data)) == [("0", 40)]
-    assert copy.take("0", Chunk(RESULT, 0, 7, 0, 40, 9, data)) == []
+    assert copy.take("0", Chunk(RESULT, 0, 6, 0, 40, 9, 0, data)) == [("0", 40)]
+    assert copy.take("0", Chunk(RESULT, 0, 7, 0, 40, 9, 0, data)) == []
     assert copy.near(3) == [("0", 40)]
     assert not copy.is_near(6) and copy.is_near(7)
 
@@ -178,10 +288,10 @@ def test_results_are_acknowledged_when_the_loop_is_near() -> None:
 def test_what_no_sound_donor_gives_is_refused() -> None:
     copy = Copy(0, 40, set())
     with pytest.raises(DataError, match="this process takes"):
-        copy.take("0", Chunk(RESULT, 0, 0, 0, 1 << 40, 0, b"1"))
-    copy.take("0", Chunk(RESULT, 0, 0, 0, 8, 0, b"1"))
+        copy.take("0", Chunk(RESULT, 0, 0, 0, 1 << 40, 0, 0, b"1"))
+    copy.take("0", Chunk(RESULT, 0, 0, 0, 8, 0, 0, b"1"))
     with pytest.raises(DataError, match="donors differ"):
-        copy.take("1", Chunk(RESULT, 0, 0, 0, 9, 0, b"1"))
+        copy.take("1", Chunk(RESULT, 0, 0, 0, 9, 0, 0, b"1"))
     donor = Donor(Give(JOINER, 0, 0, ["0"]), 0)
     with pytest.raises(DataError, match="acknowledges 7 bytes"):
         donor.got(7)

@@ -18,9 +18,13 @@ from tests.simulate.test_elastic import BATCH, NUMEL, SAMPLES, gradient
 from tweed.data.sampler import GlobalOrder, Sampler
 from tweed.elastic import Checkpoints, Control, Elastic, ElasticRun, join, start
 from tweed.elastic.witness import Witness
-from tweed.errors import Evicted
+from tweed.errors import Evicted, UsageError
+from tweed.exchange.engine import link_counters
 from tweed.files import write_atomic
-from tweed.testbed.lives import kill, lived
+from tweed.testbed import say
+from tweed.testbed.faults import Plan
+from tweed.testbed.lives import kill, lived, pid
+from tweed.testbed.struck import Struck
 
 STEPS, KILLED_AT, STEPS_TOGETHER = 50, 20, 30
 
@@ -77,6 +81,30 @@ def trains(rank: int, size: int, port: int, victim: int) -> tuple[str, Tensor, l
     return trainee.digest, trainee.params.detach(), run.epochs
 
 
+def clocked(life: int, rank: int, size: int, port: int, folder: Path) -> tuple[list[float], list[int], float]:
+    """Members train, in their first lives, and rank 0 does what is planned. With the clock at the end."""
+    if life > 0:
+        return [], [], time.time()
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    control = start(store, rank, size, Elastic(1, size))
+    run, trainee = ElasticRun(control, sampler(), timeout_s=60), Trainee()
+    plan = Plan.parse("after 0s clock 1 by 300s; after 0s kill 2")
+    struck = Struck(plan, size, lambda member: pid(folder, member), folder=folder)
+    for step in range(STEPS):
+        if rank == 0 and step >= KILLED_AT and not struck.done:
+            struck.turn(step)
+        trainee.step(run)
+    run.finish()
+    control.close()
+    return trainee.params.tolist(), run.epochs, time.time()
+
+
+def with_clocks(rank: int, size: int, port: int, folder: Path) -> tuple[list[float], list[int], float]:
+    """See `clocked`."""
+    ended: tuple[list[float], list[int], float] = lived(clocked, folder, rank, size, port, folder)
+    return ended
+
+
 def stops(rank: int, size: int, port: int, victim: int) -> tuple[str, Tensor, list[int]] | str:
     """The victim stops within a step; who makes it go on finds it evicted."""
     store = dist.TCPStore("127.0.0.1", port, is_master=False)
@@ -91,6 +119,39 @@ def stops(rank: int, size: int, port: int, victim: int) -> tuple[str, Tensor, li
     finally:
         control.close()
     return trainee.digest, trainee.params.detach(), run.epochs
+
+
+def cut_off(rank: int, size: int, folder: Path) -> tuple[str, Tensor, list[int], list[str]]:
+    """Within a step all wait until the launcher has cut a link, and then exchange. Returns the links, too."""
+    control = start(dist.FileStore(str(folder / "store"), size), rank, size, Elastic(1, size))
+    run, trainee = ElasticRun(control, sampler(), timeout_s=60), Trainee()
+
+    def wait() -> None:
+        say("within a step")
+        while not (folder / "cut").exists():
+            time.sleep(0.01)
+
+    for step in range(STEPS):
+        trainee.step(run, wait if step == KILLED_AT else lambda: None)
+    links = [link["link"] for link in link_counters(None)]
+    run.finish()
+    control.close()
+    return trainee.digest, trainee.params.detach(), run.epochs, links
+
+
+def mended(rank: int, size: int, folder: Path) -> tuple[str, list[int], list[str]]:
+    """All train until the third epoch, in which a link that was missing in the second is there again."""
+    control = start(dist.FileStore(str(folder / "store"), size), rank, size, Elastic(1, size))
+    run, trainee, told = ElasticRun(control, sampler(), timeout_s=60), Trainee(), 0
+    while len(run.epochs) < 3:
+        trainee.step(run, lambda: time.sleep(0.002))
+        if len(run.epochs) > told:
+            told = len(run.epochs)
+            say(told)
+    links = [link["link"] for link in link_counters(None)]
+    run.finish()
+    control.close()
+    return trainee.digest, run.epochs, links
 
 
 def witnessed(rank: int, size: int, port: int, folder: Path, dies: dict[int, int]) -> tuple[str, Tensor, int]:
@@ -124,6 +185,25 @@ def _witness(life: int, rank: int, folder: Path) -> None:
     witness.close()
 
 
+def ends_early(rank: int, size: int, port: int) -> str:
+    """Rank 0's loop is a step shorter than that of the others."""
+    control, trainee = (
+        start(dist.TCPStore("127.0.0.1", port, is_master=False), rank, size, Elastic(1, size)),
+        Trainee(),
+    )
+    run = ElasticRun(control, sampler(), trainee.keep, check_every=1)
+    try:
+        while run.counted < (4 if rank == 0 else 5):
+            trainee.step(run)
+        run.finish()
+    except UsageError as error:
+        return str(error)
+    finally:
+        run.close()
+        control.close()
+    return ""
+
+
 class Ended(NamedTuple):
     """Of a member that has left, or has trained to the end."""
 
@@ -149,9 +229,9 @@ def comes_back(rank: int, size: int, port: int, key_file: str) -> list[Ended]:
     control = start(store, rank, size, elastic)
     store.set(f"address {rank}", control.address)
     if not last:
-        return [_until_out(control, None)]
-    left = _until_out(control, None, KILLED_AT)
-    return [left, _until_out(join(store.get("address 0").decode(), elastic), None)]
+        return [_until_out(control, store)]
+    left = _until_out(control, store, KILLED_AT)
+    return [left, _until_out(join(store.get("address 0").decode(), elastic), store)]
 
 
 def stores(rank: int, size: int, port: int, folder: Path, attempt: str, steps: int) -> tuple[str, Tensor]:
@@ -166,9 +246,16 @@ def stores(rank: int, size: int, port: int, folder: Path, attempt: str, steps: i
     return trainee.digest, trainee.params.detach()
 
 
-def _until_out(control: Control, steps: int | None, left_at: int | None = None) -> Ended:
-    """Trains up to this step, or for some steps after a member has come back; or asks itself to leave."""
+def _last_step(store: dist.Store, counted: int) -> int:
+    """Some steps after all are in, by who sees it first: one may enter a step before the others."""
+    return int(store.compare_set("last step", "", str(counted + STEPS_TOGETHER)))
+
+
+def _until_out(control: Control, until: int | dist.Store, left_at: int | None = None) -> Ended:
+    """Trains up to this step, or to one that members agree on there when one has come back; or asks itself
+    to leave."""
     trainee, fewer = Trainee(), control.joins
+    steps = until if isinstance(until, int) else None
     computed: list[int] = []
     run = ElasticRun(control, sampler(), trainee.keep, timeout_s=60)
     with run.leaving_on(signal.SIGTERM):
@@ -177,8 +264,8 @@ def _until_out(control: Control, steps: int | None, left_at: int | None = None) 
                 os.kill(os.getpid(), signal.SIGTERM)
             trainee.step(run, lambda: computed.append(run.counted))
             fewer = fewer or len(run.members) == 3
-            if steps is None and fewer and len(run.members) == 4:
-                steps = run.counted + STEPS_TOGETHER
+            if steps is None and not isinstance(until, int) and fewer and len(run.members) == 4:
+                steps = _last_step(until, run.counted)
     run.finish()
     control.close()
     return Ended(trainee.digest, trainee.params.detach(), run.counted, len(computed), run.epochs)
@@ -201,7 +288,7 @@ def joins(rank: int, size: int, port: int, victim: int | None) -> tuple[str, Ten
         dies = rank == victim and last is not None and run.counted == last - STEPS_TOGETHER // 2
         trainee.step(run, kill_me if dies else lambda: None)
         if last is None and len(run.members) == size:
-            last = run.counted + STEPS_TOGETHER
+            last = _last_step(store, run.counted)
     run.finish()
     control.close()
     return trainee.digest, trainee.params.detach(), began, run.counted

@@ -113,12 +113,15 @@ def test_a_joiner_contributes_from_the_step_that_the_others_are_at() -> None:
     together = [*members, joiner]
     entered(together)
     assert joiner.behind and joiner.standing(cut_off=True).cut_off
-    told = {rank: member.standing(cut_off=True) for rank, member in enumerate(together)}
+    told = {rank: member.standing(cut_off=member is joiner) for rank, member in enumerate(together)}
     assert joiner.cut_off(told) == (0, (3,))
     for _ in range(2):
         assert members[0].commit.result is not None
         joiner.take(members[0].commit.result.clone())
     assert not joiner.behind and joiner.deal == members[0].deal
+    # With as many steps as the others, until it has the whole state, which a loss may break.
+    again = joiner.standing(cut_off=True)
+    assert again.behind and again.cut_off and again.position == members[0].standing(cut_off=False).position
     assert {sample for member in together for sample in contribute(member)}
     joiner.summed(total(together))
 

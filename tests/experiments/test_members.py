@@ -20,7 +20,7 @@ def test_victims_come_in_turns_from_rank_0_on() -> None:
 
 
 def test_a_gradient_of_all_samples_is_the_sum_of_those_of_parts() -> None:
-    trainee = Trainee(torch.float64)
+    trainee = Trainee(torch.float64, "digits")
     whole, none = trainee.gradient(range(10)), trainee.gradient([])
     parts = trainee.gradient(range(3)) + trainee.gradient(range(3, 10))
     assert torch.allclose(whole, parts, rtol=0, atol=1e-12)
@@ -28,7 +28,7 @@ def test_a_gradient_of_all_samples_is_the_sum_of_those_of_parts() -> None:
 
 
 def test_what_nothing_befalls_learns() -> None:
-    found = undisturbed(30, torch.float32)
+    found = undisturbed(30, torch.float32, "digits")
     assert len(found.losses) == 30 and found.losses[-1] < found.losses[0]
 
 

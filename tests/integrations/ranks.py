@@ -12,13 +12,19 @@ import torch
 from tweed.testbed import run_ranks
 
 
-def needs(framework: str) -> None:
-    """Skips a file of tests where the framework is missing, or tests of frameworks were not asked for."""
+def needs(framework: str, extra: str = "") -> None:
+    """Skips a file of tests where the framework is missing, or tests of frameworks were not asked for.
+
+    Args:
+      extra: of tweed's, that has it; empty: that of its name.
+    """
     if "TWEED_TEST_INTEGRATIONS" not in os.environ:
         pytest.skip(
             "imports of frameworks take seconds in each rank: make integrations", allow_module_level=True
         )
-    pytest.importorskip(framework, reason=f"{framework} is missing: pip install 'tweed[{framework}]'")
+    pytest.importorskip(
+        framework, reason=f"{framework} is missing: pip install 'tweed[{extra or framework}]'"
+    )
 
 
 def in_ranks(work: Callable[..., Any], *args: Any) -> list[Any]:

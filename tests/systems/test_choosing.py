@@ -50,6 +50,10 @@ def test_what_links_lose_is_a_place_of_its_own() -> None:
     assert rows([*LINES, *lossy], [])["10 Mbit/s, 1 % lost"][4:6] == [DDP, "2,000 ms"]
 
 
+def test_at_the_fastest_rate_all_sides_have_turns_of_their_own() -> None:
+    assert [place(rate, "0 %") for rate in RATES] == [*compression.RATES, "10gbit,loss=0%"]
+
+
 def test_what_nobody_measured_is_called_so() -> None:
     assert {cell for cells in rows([], []).values() for cell in cells} == {UNKNOWN, DDP, "TCP, cubic"}
 

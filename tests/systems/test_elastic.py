@@ -20,20 +20,26 @@ def lines() -> list[dict[str, Any]]:
     example, short = SETTINGS
     spans = {"spans_s": [1.0, 1.2, 1.9], "joined_s": 9.0, "copied_s": 3.0}
     trained = {"kind": "trained", "members": 8, "kills": 500, "steps": 9, "epochs": 3, "seconds": 1.0}
+    trained |= {"task": "digits", "equal": True, "test_apart": 1e-3}
     return [
         *(struck(what, [0.1, 0.1, 0.9], workers=workers) for workers in (4, 8) for what in LATE_S),
         struck("kill", [5.2], example),
         struck("kill", [1.3], short),
         {"kind": "join", "numel": 9, "plain_s": 1.0, **spans},
-        trained | {"type": "float64", "equal": True, "apart": 1e-15, "losses_apart": 1e-15},
-        trained | {"type": "float32", "equal": True, "apart": 1e-6, "losses_apart": 1e-6},
+        {"kind": "1 donors", "bytes": 9, "given_s": 8.0},
+        {"kind": "4 donors", "bytes": 9, "given_s": 2.1},
+        {"kind": "unharmed", "members": [0.205], "plain": [0.2]},
+        {"kind": "replay", "trained": [0.05], "replayed": [0.001]},
+        trained | {"type": "float64", "apart": 1e-15, "losses_apart": 1e-15},
+        trained | {"type": "float32", "apart": 1e-6, "losses_apart": 1e-6},
+        trained | {"type": "float32", "task": "fashion-mnist", "apart": 1e-6, "losses_apart": 1e-6},
         {"kind": "checkpoints", "bytes": 10**8, "seconds": {"tweed": [0.1, 0.1], "async_save": [0.5, 0.6]}},
     ]
 
 
 def test_all_goals_can_be_met() -> None:
     found = list(verdicts(lines()))
-    assert len(found) == 21 and all(met is True for _, _, met in found)
+    assert len(found) == 25 and all(met is True for _, _, met in found)
     assert "torchft was not" not in markdown(study(lines()), "")
 
 
@@ -49,7 +55,11 @@ def test_without_lines_nothing_is_judged() -> None:
         ({"what": "cut", "workers": 8}, {"late_s": [2.0, 2.1, 3.5]}, 1),
         ({"side": next(iter(SETTINGS))}, {"late_s": [0.9]}, 1),
         ({"type": "float64"}, {"apart": 1e-11}, 1),
-        ({"type": "float32"}, {"equal": False}, 1),
+        ({"type": "float32"}, {"equal": False}, 2),
+        ({"task": "fashion-mnist"}, {"test_apart": 0.02}, 1),
+        ({"kind": "4 donors"}, {"given_s": 3.0}, 1),
+        ({"kind": "unharmed"}, {"members": [0.21]}, 1),
+        ({"kind": "replay"}, {"trained": [0.004]}, 1),
         ({"kind": "join"}, {"spans_s": [2.5]}, 2),
         ({"kind": "checkpoints"}, {"seconds": {"tweed": [0.2], "async_save": [0.5]}}, 1),
     ],

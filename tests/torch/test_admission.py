@@ -69,8 +69,12 @@ def test_a_wrong_secret_is_named_at_all_ranks(tmp_path: Path, case: str) -> None
 
 
 def test_two_that_only_dial_out_are_told_so(tmp_path: Path) -> None:
-    for text in totals(tmp_path, {}, DIALS, DIALS):
-        assert all(word in text for word in ("rank 1", "rank 2", "only dial out"))
+    for text in totals(tmp_path, DIALS, DIALS):
+        assert all(word in text for word in ("rank 0", "rank 1", "only dial out", "TWEED_DIAL_ONLY"))
+
+
+def test_two_that_only_dial_out_sum_where_a_third_one_listens(tmp_path: Path) -> None:
+    assert totals(tmp_path, GIVEN, GIVEN | DIALS, GIVEN | DIALS) == [{6.0}] * 3
 
 
 def test_without_a_secret_only_loopback_is_open() -> None:

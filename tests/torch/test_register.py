@@ -183,6 +183,13 @@ def test_what_a_strategy_asks_for_overrules_the_environment() -> None:
     assert (found.transport, found.server, found.streams) == (Ltp(fraction=0.9), 1, 2)
 
 
+def test_what_a_group_asks_of_clocks_leaves_the_rest_to_the_environment() -> None:
+    found = Options.resolve(GroupRequest(compare_clocks=False), {"TWEED_TRANSPORT": "tcp"})
+    assert (found.transport, found.compare_clocks) == ("tcp", False)
+    assert Options.resolve(None, {"TWEED_COMPARE_CLOCKS": "0"}).compare_clocks is False
+    assert Options.resolve(None, {}).compare_clocks is None
+
+
 def test_other_backends_options_are_ignored() -> None:
     assert Options.resolve(object(), {}) == Options.resolve(None, {})
 

@@ -27,7 +27,8 @@ from tweed.transport import Ltp
 
 
 def card(rank: int, *, boot: str = "b", network: str = "n", wire_only: bool = False) -> bytes:
-    return json.dumps({"uid": rank, "boot": boot, "network": network, "wire_only": wire_only}).encode()
+    known = {"uid": rank, "boot": boot, "network": network, "wire_only": wire_only, "tcp": "192.0.2.1:7"}
+    return json.dumps(known).encode()
 
 
 def place(rank: int, store: dist.Store, size: int = 3, seconds: float = 0.3) -> Place:

@@ -78,6 +78,10 @@ def test_a_run_ends_as_if_nobody_had_died_or_left(
     figures, notes = launched(tmp_path, 3, (number, victims))
     assert any(word in note for note in notes), notes
     assert figures[-1]["members"] == members and figures[-1]["epoch"] > 1
+    by_rank = figures[-1]["timeline"]
+    assert len(by_rank) == members and [step for step in by_rank if step]  # who joined late may have none
+    for step in filter(None, by_rank):
+        assert step["step"] >= STEPS // 2 and {span["what"] for span in step["spans"]} == {"wait"}
     assert_near(figures, undisturbed)
 
 

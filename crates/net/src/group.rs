@@ -63,7 +63,7 @@ impl Group {
         self.members.ranks()
     }
 
-    /// How each rank is reached: `self`, `shm`, `tcp` or `ltp`.
+    /// How each rank is reached: `self`, `shm`, `tcp`, `ltp` or `relay`.
     pub fn links(&self) -> Vec<&'static str> {
         (0..self.ranks()).map(|rank| self.link(rank)).collect()
     }
@@ -72,6 +72,7 @@ impl Group {
         match self.members.reach[rank as usize] {
             _ if rank == self.members.rank => "self",
             Reach::Shared => "shm",
+            Reach::Relayed => "relay",
             Reach::Wire => self.members.wire(),
         }
     }

@@ -49,16 +49,19 @@ impl Node {
         let closed = |engine: &Engine<Live>| (0..engine.peers.len()).all(|peer| engine.peers.is_lost(peer));
         self.driver().wait_until(Instant::now() + SHUTDOWN / 2, closed);
         self.driver().wait_until(Instant::now() + LAST_MESSAGES, has_reached_all);
+        // Others that this process is between may not have come so far.
+        self.driver().wait_until(Instant::now() + LAST_MESSAGES, |_| self.connector.relay.pairs() == 0);
         self.stop(threads);
     }
 
-    fn stop(&self, threads: Vec<JoinHandle<()>>) {
+    fn stop(&self, mut threads: Vec<JoinHandle<()>>) {
         self.driver().endpoints.close();
         self.driver().stopping.store(true, Ordering::Release);
         if let Some(listener) = &self.connector.listener {
             listener.close();
         }
         self.connector.local_listener.close();
+        threads.extend(self.connector.relay.close());
         self.driver().watcher.wake();
         self.driver().ring();
         self.driver().callbacks.stop(LAST_CALLBACK);

@@ -9,7 +9,8 @@
 //!   (what is said before both ends know each other);
 //! - `secure`: keys, the handshake, sealed records;
 //! - `link`: shared memory, and streams over sockets;
-//! - `ltp`: packets, and `operation`: one call as its caller holds it, its schedule and arithmetic;
+//! - `ltp`: packets, `operation`: one call as its caller holds it, its schedule and arithmetic, and `relay`: this process
+//!   between two others;
 //! - `engine`: the loop, and the threads that drive it;
 //! - `connect`: how processes come to know each other, and who is let in;
 //! - `hub`: links between a hub and its members, who are no ranks and come when they like;
@@ -34,6 +35,7 @@ mod operation;
 #[doc(hidden)]
 pub mod parsers;
 mod process;
+mod relay;
 mod secure;
 mod stderr;
 mod sync;

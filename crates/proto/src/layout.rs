@@ -7,6 +7,8 @@ pub enum Reach {
     Shared,
     /// The bytes are carried to it.
     Wire,
+    /// A third process hands on what is carried to it: over streams alone, as it hands on no datagrams.
+    Relayed,
 }
 
 /// The sizes of one operation. All ranks must hold the same `piece` and `window`.

@@ -4,7 +4,7 @@
 //! `handle_*`, what to do comes out of [`Executor::poll`]; the caller moves the bytes. The live engine
 //! (`tweed-net`) and the simulator (`tweed-sim`) drive the very same code.
 //!
-//! In [`members`] is who is a member, agreed by the members. In [`hub`] is who may have a link to a hub, and what crosses it. In [`late`] is what follows from the deadline: timeouts, and whom to blame when one fires.
+//! In [`members`] is who is a member, agreed by the members; in [`relay`] who carries what two cannot send each other. In [`hub`] is who may have a link to a hub, and what crosses it. In [`late`] is what follows from the deadline: timeouts, and whom to blame when one fires.
 //!
 //! The way in: a [`Schedule`](tweed_schedule::Schedule) is compiled to a [`Program`] for one rank; a
 //! [`Layout`] says how long the chunks are and into which slices they are cut; both make an `Executor`.
@@ -18,6 +18,7 @@ pub mod ltp;
 pub mod members;
 pub mod objects;
 mod program;
+pub mod relay;
 mod slice;
 mod spans;
 mod trace;

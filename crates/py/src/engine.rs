@@ -93,9 +93,11 @@ impl PyNode {
     /// Meets the other ranks; all of them must call it. `plan` has rows (collective, up to bytes, schedule);
     /// `server` and `ltp` (the attributes of `tweed.transport.Ltp`) must be the same at all. `watch` is called some
     /// times a second meanwhile; what it raises, or a signal's handler, ends the wait and is raised. `turn` is called with
-    /// the ranks that cannot be called from here, and returns those that ask to be called.
+    /// the ranks that cannot be called from here, and returns those that ask to be called. `missing` are pairs of ranks
+    /// that cannot call each other whatever their cards say, the same at all.
     #[allow(clippy::too_many_arguments)]
-    #[pyo3(signature = (name, group_id, rank, cards, plan, timeout_s, server=None, ltp=None, watch=None, turn=None))]
+    #[pyo3(signature = (name, group_id, rank, cards, plan, timeout_s, server=None, ltp=None, watch=None, turn=None,
+        missing=Vec::new()))]
     fn join(
         &self,
         py: Python<'_>,
@@ -109,12 +111,21 @@ impl PyNode {
         ltp: Option<PyLtp>,
         watch: Option<Py<PyAny>>,
         turn: Option<Py<PyAny>>,
+        missing: Vec<(u32, u32)>,
     ) -> PyResult<PyGroup> {
         let rows = plan.iter().map(|row| plan_row(py, row)).collect::<PyResult<Vec<_>>>()?;
         let number = (group_id ^ (group_id >> 32)) as u32;
         let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX);
-        let spec =
-            GroupSpec { name, number, rank, descriptors: cards, rows, timeout, config: config(server, ltp) };
+        let spec = GroupSpec {
+            name,
+            number,
+            rank,
+            descriptors: cards,
+            missing,
+            rows,
+            timeout,
+            config: config(server, ltp),
+        };
         let raised = Mutex::new(None::<PyErr>);
         let keep = |error: PyErr| raised.lock().map(|mut place| *place = Some(error)).is_ok();
         let interrupted = || {

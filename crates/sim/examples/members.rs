@@ -1,9 +1,19 @@
 //! Members under many seeds of faults: `members FIRST COUNT`; of a single seed also what happens in it.
-//! Prints what was wrong, and what was tried.
+//! Prints what was wrong, and what was tried. `members traffic`: what members say to each other, by their number.
 
-use tweed_sim::members::{describe, verify, Report};
+use tweed_sim::members::{describe, traffic, verify, Report};
 
 fn main() {
+    if std::env::args().nth(1).as_deref() == Some("traffic") {
+        for members in [4, 8, 16, 32, 64, 128, 256] {
+            let found = traffic(members);
+            println!(
+                "{members} members: {:.0} bytes/s each, {:.0} bytes for a loss",
+                found.quiet, found.loss
+            );
+        }
+        return;
+    }
     let mut arguments = std::env::args().skip(1);
     let first: u64 = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(0);
     let count: u64 = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(100_000);

@@ -25,7 +25,7 @@ from tweed.attach.member_sums import PackedSums, WholeSums
 from tweed.attach.run import Run
 from tweed.attach.settings import Settings
 from tweed.cadence import EveryStep
-from tweed.compress import Direct, Rounds
+from tweed.compress import Auto, LazyAggregation
 from tweed.data.sampler import GlobalOrder, Sampler
 from tweed.elastic import Checkpoints, Control, Elastic, ElasticRun, meet
 from tweed.elastic.run import Sum, leaving
@@ -74,14 +74,15 @@ _REFUSED: tuple[tuple[str, Callable[[Strategy], bool], str], ...] = (
     ),
     (
         "compress",
-        lambda s: s.memory is not None and not isinstance(s.memory, Direct),
-        "what a member has not sent yet is kept there alone, and parts of samples would be lost with it. "
-        "Take a codec that needs no memory, such as Quantise(8), or none",
+        lambda s: isinstance(s.memory, LazyAggregation),
+        "what each member has sent last is in every mean, that of one who is lost too, and nobody else can "
+        "take it out. Take ErrorFeedback(...)",
     ),
     (
         "compress",
-        lambda s: s.memory is not None and any(isinstance(one, Rounds) for one in s.memory.parts.values()),
-        "its factors rest on those of the steps before, which who joins does not have. Take another codec",
+        lambda s: isinstance(s.memory, Auto),
+        "it learns from the steps before which form is quickest, on the links of those who were members. "
+        'Name one, such as "top_k:0.01" or Quantise(8)',
     ),
     (
         "transport",

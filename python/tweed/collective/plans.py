@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import Any
 
 from tweed._core import Schedule, Topology
+from tweed.collective import around
 from tweed.collective.chooser import Choice, Links, choose, fitting
 from tweed.collective.table import COLLECTIVES, build
 from tweed.collective.topology.check import survivors
@@ -150,13 +151,20 @@ class Plan:
         return schedule
 
 
-def plan(ranks: int, links: Links, overrules: Mapping[str, str] | None = None) -> Plan:
+def plan(
+    ranks: int,
+    links: Links,
+    overrules: Mapping[str, str] | None = None,
+    missing: Collection[around.Pair] = (),
+) -> Plan:
     """Chooses a builder for every collective and size.
 
     Args:
       ranks: the number of ranks.
       links: what the links can do.
       overrules: builder by collective, such as `{"all_reduce": "ring"}`.
+      missing: pairs of ranks that had better not send to each other, whichever comes first. All-reduces,
+        reduce-scatters and all-gathers do without them, where others need no more than that.
 
     Raises:
       UsageError: an overrule names a builder or a collective that does not exist, or one for all_to_all
@@ -172,10 +180,13 @@ def plan(ranks: int, links: Links, overrules: Mapping[str, str] | None = None) -
     for collective in asked.keys() - set(COLLECTIVES):
         raise UsageError(f"cannot overrule '{collective}'; there are {', '.join(COLLECTIVES)}")
     picks = list[Pick]()
+    left = around.network(ranks, links, missing) if missing else None
     for name in COLLECTIVES:
+        without = [] if left is None or name in asked else around.choices(name, _SIZES, left, links)
         choices = [(size, choose(name, size, ranks, links, asked=asked.get(name))) for size in _SIZES]
-        picks += rows(choices)
-    return Plan(ranks, tuple(picks))
+        picks += rows(without or choices, left)
+    follows = any(pick.pieces is not None for pick in picks)
+    return Plan(ranks, tuple(picks), left if follows else None)
 
 
 def rows(choices: Sequence[tuple[int, Choice]], topology: Topology | None = None) -> Iterator[Pick]:

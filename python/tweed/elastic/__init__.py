@@ -17,8 +17,9 @@ witness    a process that decides who is a member, and has no part in training
 group      the process group of an epoch: where its members meet
 run        the steps: each counts for all or for none, whoever is lost or joins meanwhile
 transfer   how a joiner gets the state, while the others go on: pure
-joiners  what a process gives to joiners, and takes as one: pure
+joiners    what a process gives to joiners, and takes as one: pure
 state      the state as bytes
+packing    bytes without loss in fewer: pure
 checkpoint the same on disk, each member its part
 messages   what members say to each other
 

@@ -15,7 +15,6 @@ again, as parts of another number: all are of the same bits, so any set that is 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -28,7 +27,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Thread
 
-from tweed.elastic.state import State, cut
+from tweed.elastic.state import State, cut, digest_of
 from tweed.errors import DataError
 from tweed.files import write_atomic
 
@@ -102,6 +101,7 @@ class Checkpoints:
     def __init__(self, folder: Path, every: int) -> None:
         self.folder, self.every = folder, every
         self._writer: Thread | None = None
+        self._data = bytearray()  # what it writes, or has written
         self._before = self._step = -1  # the steps of the last two that this process wrote a part of
 
     @property
@@ -128,7 +128,7 @@ class Checkpoints:
         """
         self.wait()
         self._before, self._step = (self._step, step) if step != self._step else (self._before, step)
-        data = state.part(*cut(state.bytes, number, of))
+        data = self._data = state.part(*cut(state.bytes, number, of), self._data)
         structure = state.structure() if number == 0 else b""
         job = (number, of, state.bytes, data, structure)
         self._writer = Thread(target=self._write, args=job, name="tweed-checkpoint")
@@ -195,8 +195,9 @@ class Checkpoints:
             if not record.exists():  # else another member has written this part, before it was lost
                 if number == 0:
                     write_atomic(here / f"structure-of-{of}", structure)
-                write_atomic(here / name, bytes(data))
-                part = Part(number, of, total, _digest(data), _digest(structure) if number == 0 else "")
+                write_atomic(here / name, data)
+                head = digest_of(structure).hex() if number == 0 else ""
+                part = Part(number, of, total, digest_of(data).hex(), head)
                 write_atomic(record, json.dumps(asdict(part)))
             self._finish(here)
         except OSError as error:
@@ -224,16 +225,12 @@ def _step(place: Path) -> int:
     return int(place.name.removeprefix("step-"))
 
 
-def _digest(data: bytes | bytearray) -> str:
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
-
-
 def _read(path: Path, digest: str) -> bytes:
     try:
         data = path.read_bytes()
     except OSError as error:
         raise DataError(f"a part of a checkpoint cannot be read: {error}") from error
-    if _digest(data) != digest:
+    if digest_of(data).hex() != digest:
         raise DataError(
             f"{path} is damaged: it has other bytes than were written. Put back a copy of it, or begin anew "
             "in another folder"

@@ -87,7 +87,9 @@ class Epoch:
       members: keys in the order of their ranks.
       first_step: from which it holds, if nothing breaks before.
       witnesses: keys of those that decide on the next one; none: the members do.
-      broken: a member of the one before was lost; who leaves in good order is not.
+      broken: a member of the one before was lost, or a link that it did not list; who leaves in good order is
+        not.
+      missing: pairs of ranks between which nothing crosses, the lower one first. Others reach both.
     """
 
     number: int
@@ -95,6 +97,19 @@ class Epoch:
     first_step: int = 0
     witnesses: tuple[str, ...] = ()
     broken: bool = False
+    missing: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def caller(self) -> str:
+        """The key of the one that calls the others to a meeting: the first that all reach, if any is."""
+        cut_off = {rank for pair in self.missing for rank in pair}
+        ranks = range(len(self.members))
+        return self.members[next((rank for rank in ranks if rank not in cut_off), 0)]
+
+    @property
+    def cut(self) -> frozenset[frozenset[str]]:
+        """What is missing, by keys."""
+        return frozenset(frozenset(self.members[rank] for rank in pair) for pair in self.missing)
 
 
 class Control:
@@ -156,7 +171,7 @@ class Control:
         if found is None:
             return Epoch(0)
         members, witnesses = (tuple(key for key, _ in lives) for lives in (found[1], found[2]))
-        return Epoch(found[0], members, found[4], witnesses, found[5])
+        return Epoch(found[0], members, found[4], witnesses, found[5], tuple(found[3]))
 
     @property
     def meeting(self) -> Meeting:
@@ -249,7 +264,17 @@ class Control:
                 self._changed.wait(TICK_S)
 
     def give_state(self, step: int, state: Callable[[], State]) -> None:
-        """This step begins: copies what joiners are to get of the state."""
+        """This step begins: copies what joiners are to get of the state.
+
+        Digests are formed before others have to wait for this process: beats leave meanwhile.
+        """
+        with self._changed:
+            numbers = self._joiners.donors_at(step)
+        if numbers:
+            found = state()
+            for donors in numbers:
+                found.digests(donors)
+            state = lambda: found  # noqa: E731 - with its digests
         with self._changed:
             self._joiners.give_state(step, state, time.monotonic())
 
@@ -358,6 +383,8 @@ class Control:
         if self._noted > 0 or self.key in epoch.members:
             with self._changed:
                 self._noted, self._hold_from[epoch.number] = epoch.number, epoch.first_step
+                if epoch.broken:
+                    self._joiners.handle_members(epoch.members)
             self._when_changed(epoch)
 
     def _call_witnesses(self) -> None:

@@ -1,20 +1,21 @@
-"""The process group of an epoch: its members meet by a store that rank 0 makes for it.
+"""The process group of an epoch: its members meet by a store that one of them makes for it.
 
 a meeting   moved by                                               to
-CALLED      rank 0 of the epoch has a store, and says where        TRIED, by whoever hears of it
+CALLED      the first that all reach has a store, and says where   TRIED, by whoever hears of it
 TRIED       all members have come                                  the group stands
-            a next epoch is known, as a member was lost            none: the meeting of that one follows
+            a next epoch is known, as a member or a link was lost  none: the meeting of that one follows
             it failed at this process alone                        TRIED again, or the next that is called
 
 Calls of a group that stands fail by themselves when the kernel says that a member is gone. If one is silent,
-they would wait for their timeout: they are aborted when the next epoch is known.
+they would wait for their timeout: they are aborted when the next epoch is known. So it is with a link between
+two that others reach: the next group's schedules do without it, and what needs the pair goes through a third.
 """
 
 from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from functools import partial
 from threading import Lock
@@ -27,6 +28,8 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 from tweed.elastic.control import Control, Epoch
 from tweed.elastic.messages import Meeting
 from tweed.errors import DeadlineExceeded, PeerLost
+from tweed.exchange.communicator import Wait
+from tweed.exchange.engine import GroupRequest
 
 #: A group failed though nobody is lost, as when a link broke: after so long its members meet again.
 _AGAIN_S = 2.0
@@ -47,6 +50,7 @@ class Groups:
     def __init__(self, control: Control, timeout_s: float) -> None:
         self._control, self._timeout_s = control, timeout_s
         self._members: tuple[str, ...] = ()  # of the group that stands; none: it may not be aborted
+        self._without: frozenset[frozenset[str]] = frozenset()  # links that it does not use
         self._standing = Lock()
         control.when_changed(self._changed)
         self._meeting = self._tried = Meeting(0, 0, 0, "")  # the last that came about, that was tried
@@ -65,6 +69,7 @@ class Groups:
           DeadlineExceeded: there is none within the time.
         """
         self.leave()
+        wait = Wait()
         epoch, meeting = self._next_meeting()
         self._tried = meeting
         # The members of an epoch meet under its number, so nothing of an old one is taken for theirs.
@@ -76,10 +81,13 @@ class Groups:
             rank=epoch.members.index(self._control.key),
             world_size=len(epoch.members),
             timeout=timedelta(seconds=self._timeout_s),
+            # Nothing here goes by wall clocks: one that is set, or a joiner's, may not end the run.
+            pg_options=GroupRequest(compare_clocks=False, missing=epoch.missing),
         )
+        wait.end()
         self._meeting = meeting
         with self._standing:
-            self._members = epoch.members
+            self._members, self._without = epoch.members, epoch.cut
         return epoch.members
 
     def leave(self) -> None:
@@ -94,11 +102,11 @@ class Groups:
     def _changed(self, epoch: Epoch) -> None:
         """There is a next epoch: calls that wait for who is lost with it are aborted."""
         with self._standing:
-            if breaks(self._members, self._meeting.epoch, epoch):
+            if breaks(self._members, self._meeting.epoch, epoch, self._without):
                 dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu")).abort()
 
     def _next_meeting(self) -> tuple[Epoch, Meeting]:
-        """Rank 0 of the last epoch has the store, and says where; the others wait for that.
+        """One of the last epoch has the store, and says where; the others wait for that.
 
         Who is in no later epoch waits until it is told that the others have gone on without it.
         """
@@ -113,13 +121,13 @@ class Groups:
             )
         except DeadlineExceeded:
             epoch = self._control.epoch
-        while epoch.members[0] != key:
+        while epoch.caller != key:
             if tried > last:  # it failed here; there may be another, or others may still meet there
                 with contextlib.suppress(DeadlineExceeded):
                     return self._control.wait_for(partial(is_called, after=tried), _RETRY_S)
-            # If who was to call is lost, the next epoch may have this one as its first.
+            # If who was to call is lost, in the next epoch it may be this one's turn.
             epoch, meeting = self._control.wait_for(
-                lambda epoch, meeting: epoch.members[0] == key or is_called(epoch, meeting), self._timeout_s
+                lambda epoch, meeting: epoch.caller == key or is_called(epoch, meeting), self._timeout_s
             )
             if is_called(epoch, meeting):
                 return epoch, meeting
@@ -174,7 +182,10 @@ def _reached(meeting: Meeting) -> TCPStore:
     return TCPStore(meeting.host, meeting.port, is_master=False, timeout=timedelta(seconds=_STORE_S))
 
 
-def breaks(members: Sequence[str], last: int, epoch: Epoch) -> bool:
-    """Whether calls of the group that these members made for epoch `last` may wait for one that is lost."""
+def breaks(members: Sequence[str], last: int, epoch: Epoch, without: Collection[frozenset[str]] = ()) -> bool:
+    """Whether calls of the group that these members made for epoch `last` may wait for a member that is lost,
+    or over a link that it is not `without`."""
     unknown = epoch.number > last + 1  # of those between nothing is known
-    return bool(set(members) - set(epoch.members)) and (epoch.broken or unknown)
+    lost = not set(members) <= set(epoch.members)
+    cut = any(pair <= set(members) for pair in epoch.cut - set(without))
+    return (lost or cut) and (epoch.broken or unknown)

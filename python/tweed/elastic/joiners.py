@@ -12,10 +12,11 @@ from torch import Tensor
 
 from tweed.elastic.messages import Ask, Chunk, Give, Got, Refused, Text, packed
 from tweed.elastic.state import State
-from tweed.elastic.transfer import Copy, Donor
-from tweed.errors import PeerLost
+from tweed.elastic.transfer import Copy, Differs, Donor
+from tweed.errors import DataError, PeerLost
 
 _MOST_LEAD = 1 << 10
+_NO_END = 1 << 63
 #: A rate is kept to over such a time: the thread that sends looks each 10 ms.
 _BURST_S = 0.02
 
@@ -55,8 +56,13 @@ class Joiners:
         """
         copy = self._copy
         if isinstance(said, Chunk):
-            if copy is not None and said.attempt == copy.attempt:
-                self._acknowledge(copy.take(key, said))
+            if copy is None or said.attempt != copy.attempt:
+                self._says.append((key, packed(Got(said.attempt, len(said.body)))))  # or it is kept for ever
+            else:
+                try:
+                    self._acknowledge(copy.take(key, said))
+                except Differs as error:
+                    self.refused = Refused(copy.attempt, str(error), final=False)
         elif isinstance(said, Ask):
             self._order(key, said, members)
         elif isinstance(said, Give):
@@ -64,6 +70,7 @@ class Joiners:
                 self._donors[said.joiner] = Donor(said, said.donors.index(self.key))
             elif copy is not None and said.attempt == copy.attempt:
                 copy.sources.update(said.donors)
+                copy.donors = said.donors
         elif isinstance(said, Got):
             donor = self._donors.get(key)
             if donor is not None and donor.order.attempt == said.attempt:
@@ -77,12 +84,17 @@ class Joiners:
         if self._copy is not None and key in self._copy.sources:
             self.refused = Refused(self._copy.attempt, "a member was lost while it gave", final=False)
 
+    def handle_members(self, members: Sequence[str]) -> None:
+        """A member was lost, and these are left: it may be silent over a link that stands."""
+        if self._copy is not None and not self._copy.sources <= set(members):
+            self.refused = Refused(self._copy.attempt, "a member was lost while it gave", final=False)
+
     def poll(self, now: float) -> tuple[str, bytes] | None:
         """What is to be sent next, and to whom."""
         if self._says:
             return self._says.popleft()
         for key, donor in list(self._donors.items()):
-            if self._paid <= now and (chunk := donor.poll(self._step)) is not None:
+            if self._paid <= now and (chunk := donor.poll(self._step, now)) is not None:
                 if self._bytes_per_s is not None:
                     self._paid = max(self._paid, now - _BURST_S) + len(chunk) / self._bytes_per_s
                 return key, chunk
@@ -91,6 +103,10 @@ class Joiners:
         return None
 
     # Giving.
+
+    def donors_at(self, step: int) -> set[int]:
+        """By how many donors the state at the begin of this step is given, to any joiner."""
+        return {len(donor.order.donors) for donor in self._donors.values() if donor.wants_state(step)}
 
     def give_state(self, step: int, state: Callable[[], State], now: float) -> None:
         """This step begins: copies what joiners are to get of the state."""
@@ -142,8 +158,15 @@ class Joiners:
         self._says.append((member, packed(Ask(attempt, self._lead))))
 
     def state(self) -> State | None:
-        """When it is there, once."""
-        return None if self._copy is None else self._copy.state()
+        """When it is there, once. A donor that has given another part than most have refuses it for good."""
+        copy = self._copy
+        if copy is None:
+            return None
+        try:
+            return copy.state()
+        except DataError as error:
+            self.refused = Refused(copy.attempt, str(error), final=True)
+            return None
 
     def result(self, step: int, like: Tensor) -> Tensor | None:
         """That of this step if it is there, in the shape and type of another.
@@ -160,7 +183,9 @@ class Joiners:
         return None
 
     def is_in(self) -> None:
-        """It has all that the others have: nothing is copied any more."""
+        """It has all that the others have: nothing is copied any more, and nothing kept for it."""
+        if self._copy is not None:
+            self._acknowledge(self._copy.near(_NO_END))
         self._copy, self.refused = None, None
 
     def _acknowledge(self, counts: list[tuple[str, int]]) -> None:

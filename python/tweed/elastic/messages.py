@@ -12,13 +12,17 @@ from collections.abc import Callable
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
+from tweed.elastic import packing
 from tweed.errors import DataError
 
 TEXT, CHUNK = 0xFE, 0xFF
-#: What a chunk is of: the shape of the state, its tensors, or the result of a step.
-STRUCTURE, TENSORS, RESULT = range(3)
+#: What a chunk is of: the shape of the state, its tensors, digests of them, or the result of a step.
+STRUCTURE, TENSORS, DIGESTS, RESULT = range(4)
 
-_HEAD = struct.Struct("<BBIQQQQ")
+#: The most bytes of a chunk.
+CHUNK_BYTES = 1 << 16
+_PACKED = 0x80  # beside what a chunk is of: its body is packed
+_HEAD = struct.Struct("<BBIQQQQI")
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -141,12 +145,14 @@ class Chunk:
     """Bytes of something that is given to a joiner in parts.
 
     Attributes:
-      what: `STRUCTURE`, `TENSORS` or `RESULT`.
+      what: `STRUCTURE`, `TENSORS`, `DIGESTS` or `RESULT`.
       attempt: see `Ask`.
       step: at whose begin the state is copied, or whose result it is of.
       offset: of these bytes within the whole.
       total: bytes of the whole, from all donors.
       counted: steps that count at the donor, as this is sent.
+      mark: of the whole, the same in all its parts. A step that was summed anew has another result, to
+        rounding, at those who did so than at one that was lost meanwhile.
     """
 
     what: int
@@ -155,20 +161,25 @@ class Chunk:
     offset: int
     total: int
     counted: int
+    mark: int
     body: bytes | bytearray | memoryview
 
-    def packed(self) -> bytes:
-        """As it crosses."""
-        numbers = (self.what, self.attempt, self.step, self.offset, self.total, self.counted)
-        return _HEAD.pack(CHUNK, *numbers) + bytes(self.body)
+    def encoded(self, *, pack: bool) -> bytes:
+        """As it crosses; with `pack` shorter, if that makes it so."""
+        body = packing.pack(self.body) if pack else None
+        what = self.what if body is None else self.what | _PACKED
+        numbers = (what, self.attempt, self.step, self.offset, self.total, self.counted, self.mark)
+        return _HEAD.pack(CHUNK, *numbers) + bytes(self.body if body is None else body)
 
     @classmethod
     def read(cls, data: bytes | bytearray) -> Chunk:
         """The inverse. Raises DataError for what is none."""
         if len(data) < _HEAD.size:
             raise DataError("what came is no part of a state: it is too short")
-        _, what, attempt, step, offset, total, counted = _HEAD.unpack_from(data)
-        body = memoryview(data)[_HEAD.size :]
+        _, what, attempt, step, offset, total, counted, mark = _HEAD.unpack_from(data)
+        body: bytes | memoryview = memoryview(data)[_HEAD.size :]
+        if what & _PACKED:
+            what, body = what & ~_PACKED, packing.unpack(body, CHUNK_BYTES)
         if what > RESULT or offset + len(body) > total:
             raise DataError("what came is no part of a state: it ends behind the whole, or is of no kind")
-        return cls(what, attempt, step, offset, total, counted, body)
+        return cls(what, attempt, step, offset, total, counted, mark, body)

@@ -43,6 +43,7 @@ from tweed.errors import (
     UsageError,
 )
 from tweed.exchange.commit import Take
+from tweed.exchange.communicator import Wait
 from tweed.exchange.member import Member, Standing
 
 log = logging.getLogger("tweed")
@@ -71,6 +72,7 @@ class ElasticRun:
     Attributes:
       epochs: numbers of those whose group this process was in.
       members: of the last of them, keys in the order of their ranks.
+      told: once all members are at the end, what each has told in `finish`, by rank.
 
     Raises:
       UsageError: the members have other samples or another batch, or nothing that a joiner could get.
@@ -95,6 +97,7 @@ class ElasticRun:
         self._groups = Groups(control, timeout_s)
         self.epochs: list[int] = []
         self.members: tuple[str, ...] = ()
+        self.told: list[Any] = []
         self._begun = -1  # the step before which this process, as rank 0, has done what comes first
         self._writers: list[int] = []  # ranks that write parts of a checkpoint
         self._wrote = (0, 0)  # the step and the epoch of which this process has written its part
@@ -212,15 +215,20 @@ class ElasticRun:
 
         return leaving(self.leave, *signals)
 
-    def finish(self, first: Callable[[], None] | None = None) -> None:
+    def finish(self, first: Callable[[], None] | None = None, tell: Any = None) -> None:
         """All members have the last step, a checkpoint of it is written, and rank 0 has done what is `first`,
-        as in `step`. Ends the group; `Control.close` ends the links."""
+        as in `step`. Ends the group; `Control.close` ends the links.
+
+        Args:
+          tell: what this member says at the end, a small plain value, for `told`.
+        """
         with suppress(Left):
             while dist.is_initialized() and not self._member.behind:
                 try:
                     if self._checkpoints is not None:
                         self._write(self._checkpoints)
                         self._checkpoints.wait()
+                    self.told = self._gathered("the end of the loop", tell)
                     self._begin(first)
                     dist.barrier()
                     break
@@ -283,14 +291,25 @@ class ElasticRun:
         if self._check_every == 0 or self._given % self._check_every != 0 or self._checked == now:
             return
         self._checked = now
-        digests: list[str] = [""] * dist.get_world_size()
-        dist.all_gather_object(digests, State.of(of_objects(self._keep)).digest())
-        most, _ = Counter(digests).most_common(1)[0]
-        if odd := [rank for rank, digest in enumerate(digests) if digest != most]:
+        digests = self._gathered("a check", State.of(of_objects(self._keep)).digests())
+        most, _ = Counter(digest for (digest,) in digests).most_common(1)[0]
+        if odd := [rank for rank, (digest,) in enumerate(digests) if digest != most]:
             raise TweedError(
                 f"members differ at step {self._given}: those of ranks {odd} keep other bytes than "
                 "the others. Start them again: they join with the state of the others"
             )
+
+    def _gathered(self, what: str, value: Any) -> list[Any]:
+        """What each member has for this, by rank. Raises: UsageError if another one is elsewhere."""
+        found: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(found, (what, self._given, value))
+        for rank, (theirs, step, _) in enumerate(found):
+            if theirs != what:
+                raise UsageError(
+                    f"rank {rank} is at {theirs} with {step} steps, and this process at {what} with "
+                    f"{self._given}: let all members' loops end at one step, as `while run.counted < steps`"
+                )
+        return [value for *_, value in found]
 
     # Changing the group.
 
@@ -299,7 +318,7 @@ class ElasticRun:
         before it broke; if this process is to call them to the meeting, it does."""
         if epoch.number <= self._groups.epoch or self._control.key not in epoch.members:
             return False
-        calls = epoch.members[0] == self._control.key and self._member.behind
+        calls = epoch.caller == self._control.key and self._member.behind
         holds = self._member.counted >= self._control.holds_from(self._groups.epoch)
         return calls or holds or meeting.epoch == epoch.number
 
@@ -449,7 +468,9 @@ class ElasticRun:
 
 
 def _all_reduced(addend: Tensor, step: int, epoch: int) -> Tensor:
+    wait = Wait()
     dist.all_reduce(addend)
+    wait.end()
     return addend
 
 

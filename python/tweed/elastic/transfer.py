@@ -2,10 +2,11 @@
 
 Theory of operation. A joiner asks the member of lowest rank (`Ask`). That one tells all members a step that
 is some ahead, and who gives which part (`Give`). At the begin of that step each `Donor`, one of k, copies
-its k-th part of the state, and sends it in chunks; behind it, of each step that counts, its k-th part
-of the result. The joiner (`Copy`) puts the parts together, and its own loop takes one result after the
-other, as if it had computed them, so that it has what members have, bit by bit. When it is two steps behind
-it asks to be let in. Members stop giving when they have entered an epoch that it is in.
+its k-th part of the state, and sends it in chunks, with digests of all parts as it has them; behind it, of
+each step that counts, its k-th part of the result. The joiner (`Copy`) puts the parts together, finds out by
+the digests whose part is another than most have, and its own loop takes one result after the other, as if it
+had computed them, so that it has what members have, bit by bit. When it is two steps behind it asks to be let
+in. Members stop giving when they have entered an epoch that it is in.
 
     a donor    moved by                               to
     AHEAD      `state`, at its step                   FLOWING
@@ -26,16 +27,20 @@ Pure: no clock but the `now` it is given, no threads, no sockets.
 
 from __future__ import annotations
 
-from collections import deque
+import zlib
+from collections import Counter, deque
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from torch import Tensor
 
-from tweed.elastic.messages import RESULT, STRUCTURE, TENSORS, Chunk, Give
-from tweed.elastic.state import State, as_bytes, cut, from_bytes
+from tweed.elastic.messages import CHUNK_BYTES, DIGESTS, RESULT, STRUCTURE, TENSORS, Chunk, Give
+from tweed.elastic.state import DIGEST_BYTES, State, as_bytes, cut, digest_of, from_bytes
 from tweed.errors import DataError
 
-_CHUNK, _WINDOW = 1 << 16, 1 << 18
+_WINDOW = 1 << 18
+#: Links that take more, in bytes a second, are quicker than what packs bytes.
+_PACKED_BELOW = 32e6
 #: Results that a joiner acknowledges before its loop has come to them.
 _AHEAD = 4
 #: Results are kept for a joiner up to so many times the state, and so many bytes.
@@ -57,7 +62,7 @@ class Donor:
     acknowledged: int = 0
     kept: int = 0
     ending: bool = False
-    _queue: deque[tuple[int, int, int, int, memoryview]] = field(default_factory=deque)
+    _queue: deque[tuple[int, int, int, int, int, memoryview]] = field(default_factory=deque)
     _flying: int = 0
     _begun: bool = False
     _first_result: float = 0.0
@@ -75,7 +80,10 @@ class Donor:
         self._begun, self.began = True, now
         if self.part == 0:
             self._put(STRUCTURE, self.order.step, 0, len(structure), memoryview(structure))
-        low, high = cut(state.bytes, self.part, len(self.order.donors))
+        donors = len(self.order.donors)
+        digests = memoryview(b"".join(state.digests(donors)))
+        self._put(DIGESTS, self.order.step, self.part * len(digests), donors * len(digests), digests)
+        low, high = cut(state.bytes, self.part, donors)
         self._put(TENSORS, self.order.step, low, state.bytes, memoryview(state.part(low, high)))
         self.state_bytes = self.kept
 
@@ -85,7 +93,7 @@ class Donor:
             return ""
         data = as_bytes(result)
         low, high = cut(len(data), self.part, len(self.order.donors))
-        self._put(RESULT, step, low, len(data), memoryview(bytes(data[low:high])))
+        self._put(RESULT, step, low, len(data), memoryview(bytes(data[low:high])), zlib.crc32(data))
         self._first_result = self._first_result or now
         if self.kept <= _KEPT_STATES * self.state_bytes + _KEPT_BYTES:
             return ""
@@ -114,28 +122,35 @@ class Donor:
         self.kept -= count
         self.acknowledged += count
 
-    def poll(self, counted: int) -> bytes | None:
+    def poll(self, counted: int, now: float) -> bytes | None:
         """The next chunk, if there is one and it may fly."""
         if not self._queue or self._flying >= _WINDOW:
             return None
-        what, step, offset, total, body = self._queue.popleft()
-        if len(body) > _CHUNK:
-            self._queue.appendleft((what, step, offset + _CHUNK, total, body[_CHUNK:]))
-            body = body[:_CHUNK]
+        what, step, offset, total, mark, body = self._queue.popleft()
+        if len(body) > CHUNK_BYTES:
+            self._queue.appendleft((what, step, offset + CHUNK_BYTES, total, mark, body[CHUNK_BYTES:]))
+            body = body[:CHUNK_BYTES]
         self._flying += len(body)
-        return Chunk(what, self.order.attempt, step, offset, total, counted, body).packed()
+        is_slow = self.acknowledged < _PACKED_BELOW * (now - self.began)
+        attempt = self.order.attempt
+        return Chunk(what, attempt, step, offset, total, counted, mark, body).encoded(pack=is_slow)
 
-    def _put(self, what: int, step: int, offset: int, total: int, body: memoryview) -> None:
+    def _put(self, what: int, step: int, offset: int, total: int, body: memoryview, mark: int = 0) -> None:
         if body:
-            self._queue.append((what, step, offset, total, body))
+            self._queue.append((what, step, offset, total, mark, body))
             self.kept += len(body)
+
+
+class Differs(DataError):
+    """What donors give is of several wholes."""
 
 
 @dataclass
 class _Whole:
-    """Something that comes in parts: its bytes, and how many of them are there."""
+    """Something that comes in parts: its bytes, what marks them, and how many of them are there."""
 
     data: bytearray
+    mark: int
     came: int = 0
 
 
@@ -143,7 +158,9 @@ def _add(wholes: dict[int, _Whole], key: int, chunk: Chunk) -> bool:
     """Whether what has this key is complete with it."""
     whole = wholes.get(key)
     if whole is None:
-        whole = wholes[key] = _Whole(bytearray(chunk.total))
+        whole = wholes[key] = _Whole(bytearray(chunk.total), chunk.mark)
+    if chunk.mark != whole.mark:
+        raise Differs(f"donors give parts of several results of step {chunk.step}: one of them was lost")
     if chunk.total != len(whole.data):
         raise DataError(f"donors differ: one gives {chunk.total} bytes of what has {len(whole.data)}")
     whole.data[chunk.offset : chunk.offset + len(chunk.body)] = chunk.body
@@ -158,10 +175,13 @@ class Copy:
       attempt: its number.
       own_bytes: of what it has itself before: bounds the state.
       sources: whom it needs: the member that it has asked, and the donors when they are known.
+
+    Attributes:
+      donors: in the order of their parts; none: they are not known yet.
     """
 
     def __init__(self, attempt: int, own_bytes: int, sources: set[str]) -> None:
-        self.sources = sources
+        self.sources, self.donors = sources, list[str]()
         self.attempt, self._most = attempt, _MOST_TIMES * own_bytes + _MOST_MORE
         self._step: int | None = None  # it has the state, and its loop is there
         self._state: dict[int, _Whole] = {}
@@ -174,7 +194,7 @@ class Copy:
     def take(self, donor: str, chunk: Chunk) -> list[tuple[str, int]]:
         """A chunk has come. Returns what is acknowledged: to whom, how many bytes.
 
-        Raises: DataError if it does not fit the others.
+        Raises: DataError if it does not fit the others: `Differs`, if those who give are of several minds.
         """
         self._counted = max(self._counted, chunk.counted)
         if chunk.total > self._most:
@@ -196,12 +216,35 @@ class Copy:
         return [(donor, count) for donor, _, count in due]
 
     def state(self) -> State | None:
-        """When it is complete, once."""
-        if len(self._whole) < 2:
+        """When it is complete, once.
+
+        Raises: DataError if a donor has given other bytes than most have; it names that one.
+        """
+        if not self.donors or self._whole != {STRUCTURE, TENSORS, DIGESTS}:
             return None
-        found = State.assembled(self._state[STRUCTURE].data, self._state[TENSORS].data)
+        tensors = self._state[TENSORS].data
+        self._check(tensors, self._state[DIGESTS].data)
+        found = State.assembled(self._state[STRUCTURE].data, tensors)
         self._state, self._whole = {}, set()
         return found
+
+    def _check(self, tensors: bytearray, digests: bytearray) -> None:
+        """Each part is what most donors have there."""
+        donors, ends = len(self.donors), range(0, len(digests) + 1, DIGEST_BYTES)
+        told = [bytes(digests[low:high]) for low, high in pairwise(ends)]
+        if len(told) != donors**2:
+            raise DataError(f"{donors} donors give {len(told)} digests, and each has one of each part")
+        view = memoryview(tensors)
+        for part, donor in enumerate(self.donors):
+            low, high = cut(len(tensors), part, donors)
+            most, count = Counter(told[part::donors]).most_common(1)[0]
+            if 2 * count <= donors:
+                raise DataError(f"members differ in what they keep, and no part has most of {donors} for it")
+            if digest_of(view[low:high]) != most:
+                raise DataError(
+                    f"member {donor[:8]} gives a part of the state that is not what most members have there. "
+                    "Start that one again: it joins with the state of the others"
+                )
 
     def has(self, step: int) -> bool:
         """The result of this step is there."""

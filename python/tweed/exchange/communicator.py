@@ -68,6 +68,32 @@ def gather(group: dist.ProcessGroup | None, value: Any) -> list[Any]:
     return values
 
 
+class Wait:
+    """A wait for the network that begins now.
+
+    Args:
+      group: whose links tell who was last heard of; None is the default group, if there is one.
+    """
+
+    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
+        self._group = group
+        self._before = self._link_counters()
+        self._began = time.monotonic()
+
+    def seconds(self) -> float:
+        """For how long it has lasted."""
+        return time.monotonic() - self._began
+
+    def end(self) -> None:
+        """Notes it, if somebody records."""
+        ended = time.monotonic()
+        timeline.note("wait", self._began, ended, timeline.last_heard(self._before, self._link_counters()))
+
+    def _link_counters(self) -> list[dict[str, Any]]:
+        asks = timeline.records() and dist.is_initialized()
+        return engine.link_counters(self._group) if asks else []
+
+
 class Communicator:
     """Averages and broadcasts over one process group.
 
@@ -183,15 +209,12 @@ class Communicator:
 
     def wait(self, work: dist.Work) -> None:
         """Waits for `work`. Raises what the backend raises when a peer is lost or late."""
-        before = self._link_counters()
-        began = time.monotonic()
+        wait = Wait(self.group)
         try:
             work.wait()
         finally:
-            ended = time.monotonic()
-            self.stats.waiting_s += ended - began
-        # Not of a wait that failed: its group may be gone.
-        timeline.note("wait", began, ended, timeline.last_heard(before, self._link_counters()))
+            self.stats.waiting_s += wait.seconds()
+        wait.end()  # not of one that failed: its group may be gone
 
     @contextmanager
     def encoding(self) -> Iterator[None]:
@@ -199,9 +222,6 @@ class Communicator:
         began = time.monotonic()
         yield
         timeline.note("encode", began, time.monotonic())
-
-    def _link_counters(self) -> list[dict[str, Any]]:
-        return engine.link_counters(self.group) if timeline.records() else []
 
     def plan(self) -> str | None:
         """The group's choice of schedules, if its backend makes one and shows it; else None.

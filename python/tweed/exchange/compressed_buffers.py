@@ -13,6 +13,7 @@ from tweed.compress import Memory, Spec, Turn, Update
 from tweed.exchange.checkpoint import check_same, restored, stored
 from tweed.exchange.collectives import run_exchanges
 from tweed.exchange.communicator import Communicator
+from tweed.exchange.owners import Owners
 from tweed.exchange.transfers import BufferState, exchange_buffer
 
 
@@ -47,8 +48,13 @@ class CompressedBuffers:
         ]
         self.forget()
 
+    @property
+    def owners(self) -> Owners:
+        """Of the buffers' ranges."""
+        return self._comm.owners
+
     def _each(self, values: Sequence[Tensor]) -> Iterator[tuple[Turn, BufferState, Tensor]]:
-        owners = self._comm.owners
+        owners = self.owners
         rank, size = owners.contributor, owners.contributors
         buffers = zip(self.specs, self.buffers, values, strict=True)
         for slot, (spec, buffer, value) in enumerate(buffers, start=self._first_slot):
@@ -76,9 +82,7 @@ class CompressedBuffers:
     def forget(self) -> None:
         """Begins anew: no state is kept. The count of exchanges goes on."""
         pairs = zip(self.specs, self._likes, strict=True)
-        self.buffers = [
-            BufferState.start(self._memory, spec, like, self._comm.owners) for spec, like in pairs
-        ]
+        self.buffers = [BufferState.start(self._memory, spec, like, self.owners) for spec, like in pairs]
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint: plain values and tensors."""

@@ -112,10 +112,17 @@ def link_counters(group: dist.ProcessGroup | None) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class GroupRequest:
-    """What a strategy asks of its process group: given to the backend as `pg_options`."""
+    """What a strategy, or members that come and go, ask of a process group: given to the backend as
+    `pg_options`. What is None is as the environment has it.
 
-    transport: Ltp | None
-    server: int | None
+    Attributes:
+      missing: pairs of ranks between which nothing crosses; the same at all ranks.
+    """
+
+    transport: Ltp | None = None
+    server: int | None = None
+    compare_clocks: bool | None = None
+    missing: Sequence[tuple[int, int]] = ()
 
 
 def own_group(strategy: Strategy, group: dist.ProcessGroup | None) -> dist.ProcessGroup | None:

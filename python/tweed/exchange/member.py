@@ -92,7 +92,8 @@ class Member:
 
     def standing(self, *, cut_off: bool) -> Standing:
         """What it tells the others; see there."""
-        return Standing(self.commit.position, self._history, self.behind, self.behind and cut_off)
+        # Who is cut off needs the whole state even if it has as many steps; so it stays until it has that.
+        return Standing(self.commit.position, self._history, self.behind or cut_off, cut_off)
 
     @property
     def deal(self) -> Deal:
@@ -183,12 +184,14 @@ class Member:
         return plan
 
     def cut_off(self, standings: Mapping[int, Standing]) -> tuple[int, tuple[int, ...]]:
-        """Who gives its whole state, and to whom, by rank, as no results reach these any more."""
+        """Who gives its whole state, and to whom, by rank, as no results reach these any more.
+
+        Also to one with as many steps: those that were lost alone may have counted the last, to other bits.
+        """
         able = {rank: one.position.counted for rank, one in standings.items() if not one.behind}
         most = max(able.values())
         giver = min(rank for rank, counted in able.items() if counted == most)
-        takers = (rank for rank, one in standings.items() if one.cut_off and one.position.counted < most)
-        return giver, tuple(takers)
+        return giver, tuple(rank for rank, one in standings.items() if one.cut_off)
 
     def _count(self, deal: Deal, result: Tensor) -> None:
         self.commit.count(deal.step, result)

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,15 @@ from tweed.elastic import ElasticRun
 from tweed.elastic.state import Stateful
 from tweed.experiments.watched_members import Watched, Written, control
 from tweed.files import write_atomic
-from tweed.testbed import Network, Ranks, opened
+from tweed.testbed import Network, Ranks, opened, run_ranks
 from tweed.testbed.bed import Bed
 from tweed.testbed.faults import Plan
 from tweed.testbed.lives import lived
 from tweed.testbed.struck import Struck
 
 NETWORK = Network.parse("rate=100mbit")
+#: Members that give a state to another one, which hears more than four of them can send.
+DONORS = "up.rate=20mbit,down.rate=100mbit"
 FOUNDERS = 4  # of a run that another member joins
 _BATCH = 64
 
@@ -43,6 +46,8 @@ class Job:
       most: members that there may be, each a rank.
       numel: of the gradient.
       compute_s: of a step.
+      ballast: bytes of state that no step changes.
+      joiner_mbit: what each member gives to who joins; None: what its links take.
     """
 
     folder: Path
@@ -50,6 +55,8 @@ class Job:
     most: int
     numel: int
     compute_s: float
+    ballast: int = 0
+    joiner_mbit: float | None = None
 
 
 #: What a rank runs: `fn(rank, size, job)`.
@@ -140,30 +147,68 @@ def _struck(watched: Watched, bed: Bed, workers: int, strikes: Sequence[Strike])
         yield {"what": what, "workers": workers, "step_s": step_s, "late_s": late_s, "back_s": back_s}
 
 
-def joined(numel: int, compute_s: float) -> dict[str, Any]:
-    """Another member joins four: `plain_s` of a step before, `spans_s` of steps while it joins, `joined_s`
-    until it is in, `copied_s` that a copy of the state takes for which all wait.
+def joined(
+    numel: int, compute_s: float, founders: int = FOUNDERS, network: Network = NETWORK, **options: Any
+) -> dict[str, Any]:
+    """Another member joins those who train.
+
+    Args:
+      options: of the `Job`.
+
+    Returns: `plain_s` of a step before, `spans_s` of steps while it joins, `joined_s` until it is in,
+      `given_s` of that from its question until it has the state, and
+      `copied_s` that a copy of model and optimizer takes for which all wait.
 
     Raises: NoTestbed.
     """
 
     def drive(watched: Watched) -> dict[str, Any]:
-        watched.wait(lambda: all(len(watched.steps(rank)) >= 8 for rank in range(FOUNDERS)))
+        watched.wait(lambda: all(len(watched.steps(rank)) >= 8 for rank in range(founders)))
         plain = [step.end - step.begin for step in watched.steps(0)[2:]]
         begin = time.monotonic()
         write_atomic(watched.folder / "join", "")
-        watched.settled(FOUNDERS + 1, begin, 2)
-        copied_s = watched.end()
+        watched.settled(founders + 1, begin, 2)
+        given_s, copied_s = zip(*watched.end(), strict=True)
         during = [step for step in watched.steps(0) if step.end > begin]
-        together = next(step.end for step in during if step.members > FOUNDERS)
+        together = next(step.end for step in during if step.members > founders)
         spans = [step.end - step.begin for step in during if step.end <= together]
         times = {"plain_s": statistics.median(plain), "spans_s": spans, "joined_s": together - begin}
-        return times | {"copied_s": max(copied_s)}
+        return times | {"given_s": given_s[founders], "copied_s": max(copied_s)}
 
     with tempfile.TemporaryDirectory() as folder:
-        job = Job(Path(folder), FOUNDERS, FOUNDERS + 1, numel, compute_s)
-        with opened(NETWORK, job.most) as bed, Ranks(member, job.most, job, bed=bed) as ranks:
+        job = Job(Path(folder), founders, founders + 1, numel, compute_s, **options)
+        with opened(network, job.most) as bed, Ranks(member, job.most, job, bed=bed) as ranks:
             return drive(Watched(ranks, job.folder))
+
+
+def donated(donors: int, state_bytes: int, compute_s: float) -> dict[str, Any]:
+    """As `joined`, of a state that members behind 20 Mbit/s give: steps are small, and all that their links
+    have is the joiner's."""
+    return joined(1000, compute_s, donors, Network.parse(DONORS), ballast=state_bytes)
+
+
+def unharmed(workers: int, numel: int, compute_s: float, rounds: int, steps: int) -> dict[str, list[float]]:
+    """Seconds of steps at rank 0 in which nothing befalls anybody: of members, and of ranks of a plain group
+    that do the same work, in turns.
+
+    Raises: NoTestbed.
+    """
+    found: dict[str, list[float]] = {"members": [], "plain": []}
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            job = Job(Path(folder), workers, workers, numel, compute_s)
+            with opened(NETWORK, workers) as bed, Ranks(member, workers, job, bed=bed) as ranks:
+                watched = Watched(ranks, job.folder)
+                watched.wait(partial(_has_made, watched, steps))
+                found["members"] += [step.end - step.begin for step in watched.steps(0)[2:steps]]
+                watched.end()
+        by_rank = run_ranks(_plain, workers, job, steps, timeout=600.0, backend="tweed", network=NETWORK)
+        found["plain"] += by_rank[0][2:]
+    return found
+
+
+def _has_made(watched: Watched, steps: int) -> bool:
+    return len(watched.steps(0)) >= steps
 
 
 # What a rank does.
@@ -176,13 +221,18 @@ def member(rank: int, size: int, job: Job) -> Any:
     return lived(_life, job.folder, rank, job)
 
 
-def _life(life: int, rank: int, job: Job) -> float:
-    """Trains until it is over, and writes each step down. Returns how long a copy takes that all wait for."""
-    elastic = control(life, rank, job.founders, job.most, job.folder)
+def _life(life: int, rank: int, job: Job) -> tuple[float, float]:
+    """Trains until it is over, and writes each step down. Returns how long it took to get the state of those
+    that it joined, and how long a copy takes that all wait for."""
+    elastic = control(life, rank, job.founders, job.most, job.folder, joiner_mbit=job.joiner_mbit)
     model = torch.nn.ParameterList([torch.zeros(job.numel)])
     optimizer = torch.optim.Adam(model, lr=1e-3)
-    keep: dict[str, Stateful] = {"model": model, "optimizer": optimizer}
+    ballast = torch.rand(job.ballast // 4, generator=torch.Generator().manual_seed(1))
+    state = torch.nn.ParameterList([torch.nn.Parameter(ballast, requires_grad=False)])
+    keep: dict[str, Stateful] = {"model": model, "optimizer": optimizer, "ballast": state}
+    asked = time.monotonic()
     run = ElasticRun(elastic, Sampler(GlobalOrder(60_000), _BATCH), keep)
+    given_s = time.monotonic() - asked
     gradient = torch.ones(job.numel)
 
     def computed(samples: Sequence[int]) -> Tensor:
@@ -198,7 +248,23 @@ def _life(life: int, rank: int, job: Job) -> float:
     copied_s = _copied_s(4 * model[0].numel() * 4)
     run.finish()
     elastic.close()
-    return copied_s
+    return given_s, copied_s
+
+
+def _plain(rank: int, size: int, job: Job, steps: int) -> list[float]:
+    """The work of a member in a group that stays as it is; seconds of each step."""
+    model = torch.nn.ParameterList([torch.zeros(job.numel)])
+    optimizer, gradient = torch.optim.Adam(model, lr=1e-3), torch.ones(job.numel)
+    spans = []
+    for _ in range(steps):
+        begin = time.monotonic()
+        time.sleep(job.compute_s)
+        addend = torch.cat([gradient, gradient.new_tensor([_BATCH / size])])
+        dist.all_reduce(addend)
+        model[0].grad = addend[:-1] / addend[-1]
+        optimizer.step()
+        spans.append(time.monotonic() - begin)
+    return spans
 
 
 def _copied_s(count: int) -> float:

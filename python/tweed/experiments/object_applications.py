@@ -194,6 +194,10 @@ class RayServer(_Server):
         import ray
 
         ray.get(list(self.waiting))
+        self.forget()
+
+    def forget(self) -> None:
+        """Nobody waits for an answer any more."""
         self.waiting.clear()
 
 
@@ -266,6 +270,12 @@ class TweedServer(_Server):
 
         for ref in self.waiting:
             tweed.ray.get(ref, timeout=PATIENCE_S).result()
+        self.forget()
+
+    def forget(self) -> None:
+        """Nobody waits for an answer any more."""
+        import tweed.ray
+
         for ref in {*self.waiting, *self.given.values()}:
             tweed.ray.delete(ref)
         self.waiting.clear()
@@ -329,7 +339,9 @@ def through_death(server: TweedServer | RayServer, rounds: int) -> tuple[list[fl
     before = _rounds(server, rounds + 3)[3:]
     last = [*server.waiting.values()][-1]
     server.actors[last].die.options(max_task_retries=0).remote()
-    return before, _rounds(server, rounds)
+    after = _rounds(server, rounds)
+    server.forget()
+    return before, after
 
 
 def main() -> None:

@@ -56,7 +56,8 @@ def in_cluster(nodes: int, module: str, words: Sequence[str]) -> Iterator[Mappin
         program = cluster.command(0, sys.executable, "-m", module, cluster.address, *words)
         done = subprocess.run(program, stdout=subprocess.PIPE, text=True, check=True)
     for line in done.stdout.splitlines():
-        yield json.loads(line)
+        if line.startswith("{"):  # Ray prints there too, of actors that have died
+            yield json.loads(line)
 
 
 class Worker:

@@ -35,9 +35,9 @@ class Step(NamedTuple):
     members: int
 
 
-def control(life: int, rank: int, founders: int, most: int, folder: Path) -> Control:
-    """This life among the members: the first ones found, the others join."""
-    elastic, store = Elastic(1, most), folder / "store"
+def control(life: int, rank: int, founders: int, most: int, folder: Path, **options: Any) -> Control:
+    """This life among the members: the first ones found, the others join. `options` are of `Elastic`."""
+    elastic, store = Elastic(1, most, **options), folder / "store"
     if life == 0 and rank < founders:
         if rank == 0:
             place = TCPStore(elastic.host, 0, is_master=True, wait_for_workers=False)

@@ -102,9 +102,9 @@ def experiment(notes: Notes, quick: bool) -> None:
         return
     for rate in RATES:
         ranks.time(sides, config, rate, _rounds(5, 1.0))
-    # For docs/choosing.md. TCP brings what is lost, so only the time per step is another one.
+    # For docs/choosing.md: more networks. TCP brings what is lost, so only the time per step is another one.
     named = [side for side in sides if side.label == DDP or side.label in choosing.TYPED]
-    for place in (choosing.place(rate, loss) for rate in RATES for loss in choosing.LOSSES[1:]):
+    for place in (choosing.place(rate, loss) for rate in choosing.RATES for loss in choosing.LOSSES):
         ranks.time(named, config, place, _rounds(5, 1.0))
     # Does compression do harm where it does not pay?
     plain = [Method(report.EVERY, named_strategy("every_step"), warm=24)]

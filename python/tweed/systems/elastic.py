@@ -12,8 +12,10 @@ Simulated members are in `tests/simulate/elastic_soak.py` and in `crates/sim/exa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from tweed.errors import NoTestbed
 from tweed.experiments import member_checkpoints, member_runs, member_training, torchft_members
@@ -34,34 +36,38 @@ class Config:
       strikes: by number of workers, how many of each.
       compute_s: of a step, and of one with a join.
       numel: of the gradient, and of one with a join.
-      kills: how many members train on digits, and of how many kills.
+      steps: in each round of those that nothing befalls.
+      ballast: bytes of state that one and four donors give.
+      kills: by task and type of numbers, how many members train, and of how many kills.
       torchft_kills: of one of four.
-      checkpoint_bytes, rounds: of checkpoints.
+      checkpoint_bytes, rounds: of checkpoints; as many rounds of steps that nothing befalls, and of replays.
     """
 
     strikes: Mapping[int, Mapping[str, int]]
     compute_s: tuple[float, float]
     numel: tuple[int, int]
-    kills: tuple[int, int]
+    steps: int
+    ballast: int
+    kills: Mapping[tuple[str, str], tuple[int, int]]
     torchft_kills: int
     checkpoint_bytes: int
     rounds: int
 
 
+DIGITS = [("digits", "float64"), ("digits", "float32")]
 FULL = Config(
     {4: {"kill": 50, "stop": 10, "cut": 10}, 8: {"kill": 50, "two at once": 25, "stop": 10, "cut": 10}},
-    (0.1, 1.0),
-    (250_000, 6_250_000),
-    (8, 500),
-    20,
-    100 * MB,
-    10,
-)
-QUICK = Config({4: {"kill": 4, "stop": 1, "cut": 1}}, (0.1, 0.3), (250_000, 625_000), (4, 6), 2, 20 * MB, 3)
+    (0.1, 1.0), (250_000, 6_250_000), 40, 75 * MB,
+    dict.fromkeys(DIGITS, (8, 500)) | {("fashion-mnist", "float32"): (4, 20)}, 20, 100 * MB, 10,
+)  # fmt: skip
+QUICK = Config(
+    {4: {"kill": 4, "stop": 1, "cut": 1}}, (0.1, 0.3), (250_000, 625_000), 10, MB,
+    dict.fromkeys(DIGITS, (4, 6)), 2, 20 * MB, 3,
+)  # fmt: skip
 
 
 def experiment(notes: Notes, quick: bool) -> None:
-    """Measures what is not in the notes. Cost: two hours of two cores; quick: five minutes."""
+    """Measures what is not in the notes. Cost: an hour of two cores; quick: five minutes."""
     config = QUICK if quick else FULL
     for workers, counts in config.strikes.items():
         strikes = member_runs.strikes(workers, counts, seed=workers)
@@ -69,9 +75,19 @@ def experiment(notes: Notes, quick: bool) -> None:
     kills = member_runs.strikes(4, {"kill": config.torchft_kills}, seed=4)
     for side, timeouts in torchft_members.SETTINGS.items() if torchft_members.is_there() else ():
         _struck(notes, side, 4, kills, config, torchft_members.program(timeouts))
-    _joined(notes, config)
-    for dtype in ("float64", "float32"):
-        _trained(notes, dtype, config)
+    (numel, joined_numel), (compute_s, joined_s) = config.numel, config.compute_s
+    _in_testbed(notes, "join", lambda: member_runs.joined(joined_numel, joined_s, joiner_mbit=25))
+    for donors in (1, 4):
+        _in_testbed(
+            notes, f"{donors} donors", partial(member_runs.donated, donors, config.ballast, compute_s)
+        )
+    rounds = max(2, config.rounds // 3)
+    _in_testbed(notes, "unharmed", lambda: member_runs.unharmed(4, numel, compute_s, rounds, config.steps))
+    for (task, dtype), (members, count) in config.kills.items():
+        _trained(notes, task, dtype, members, count)
+    if not notes.has(kind="replay"):
+        notes.log("results replayed")
+        notes.add({"kind": "replay", **member_training.replayed("fashion-mnist", 16, 10 * config.rounds)})
     _checkpoints(notes, config)
 
 
@@ -96,29 +112,26 @@ def _struck(
         notes.add({**facts, **line})
 
 
-def _joined(notes: Notes, config: Config) -> None:
-    if notes.has(kind="join"):
+def _in_testbed(notes: Notes, kind: str, measure: Callable[[], dict[str, Any]]) -> None:
+    if notes.has(kind=kind):
         return
-    notes.log("a member joins")
+    notes.log(kind)
     try:
-        found = member_runs.joined(config.numel[1], config.compute_s[1])
+        notes.add({"kind": kind, **measure()})
     except NoTestbed as error:
         notes.log(f"not measured: {error}")
-        return
-    notes.add({"kind": "join", "numel": config.numel[1], **found})
 
 
-def _trained(notes: Notes, dtype: str, config: Config) -> None:
-    if notes.has(kind="trained", type=dtype):
+def _trained(notes: Notes, task: str, dtype: str, members: int, kills: int) -> None:
+    if notes.has(kind="trained", task=task, type=dtype):
         return
     import torch
 
-    members, kills = config.kills
     spared = [member_training.SPARED]
     plan = Plan.drawn(members, {"kill": kills}, seed=members, mean_s=_MEAN_S, spared=spared)
-    notes.log(f"{members} members train on digits, {kills} kills, {dtype}")
-    found = member_training.compared(members, plan, getattr(torch, dtype))
-    notes.add({"kind": "trained", "type": dtype, "members": members, "kills": kills, **found})
+    notes.log(f"{members} members train on {task}, {kills} kills, {dtype}")
+    found = member_training.compared(members, plan, getattr(torch, dtype), task)
+    notes.add({"kind": "trained", "task": task, "type": dtype, "members": members, "kills": kills, **found})
 
 
 def _checkpoints(notes: Notes, config: Config) -> None:
@@ -130,9 +143,5 @@ def _checkpoints(notes: Notes, config: Config) -> None:
 
 
 SYSTEM = System(
-    "Members that come and go",
-    "own design, decisions 38 and 40",
-    "Elastic(2, 8)",
-    experiment,
-    study,
+    "Members that come and go", "own design, decisions 38 and 40", "Elastic(2, 8)", experiment, study
 )

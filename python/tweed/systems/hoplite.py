@@ -13,7 +13,7 @@ trains on data, beside synchronous. A worker dies in the middle of SGD and of se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tweed.errors import NoTestbed
@@ -68,7 +68,7 @@ def experiment(notes: Notes, quick: bool) -> None:
     for nodes in config.application_nodes:
         _applied(notes, nodes, config)
     if config.death_nodes:
-        _through_deaths(notes, config.death_nodes, config)
+        _applied(notes, config.death_nodes, config, deaths=True)
     for ranks in config.ranks:
         _simulated(notes, ranks)
     for name in config.updates:
@@ -113,39 +113,26 @@ def _updates(notes: Notes, name: str, ranks: int = 8) -> None:
 
 def _live(notes: Notes, nodes: int, config: Config) -> None:
     facts = {"kind": "live", "nodes": nodes, "rate_mbit": object_rounds.RATE_MBIT}
-    if notes.has(**facts):
-        return
-    notes.log(f"{nodes} raylets at {object_rounds.RATE_MBIT} Mbit/s")
+    if not notes.has(**facts):
+        notes.log(f"{nodes} raylets at {object_rounds.RATE_MBIT} Mbit/s")
+        _noted(notes, facts, config, object_rounds.measure(nodes, config.s_b, config.rounds))
+
+
+def _applied(notes: Notes, nodes: int, config: Config, *, deaths: bool = False) -> None:
+    """One application alone: `python -m tweed.experiments.object_applications NAME`, or `--deaths`."""
+    facts = {"kind": "death live" if deaths else "application", "nodes": nodes}
+    all_names = object_applications.DEATHS if deaths else object_applications.APPLICATIONS
+    names = [name for name in all_names if not notes.has(**facts, application=name)]
+    if names:
+        what = "one of them dies" if deaths else "on raylets"
+        notes.log(f"{', '.join(names)}: a server and {nodes - 1} workers, {what}")
+        lines = object_applications.measure(names, nodes, config.s_b, config.rounds, deaths=deaths)
+        _noted(notes, facts, config, lines)
+
+
+def _noted(notes: Notes, facts: Line, config: Config, lines: Iterable[Line]) -> None:
     try:
-        for line in object_rounds.measure(nodes, config.s_b, config.rounds):
-            notes.add({**facts, "s_b": config.s_b, **line})
-    except NoTestbed as error:
-        notes.log(f"not measured live: {error}")
-
-
-def _applied(notes: Notes, nodes: int, config: Config) -> None:
-    """One application alone: `python -m tweed.experiments.object_applications NAME`."""
-    facts = {"kind": "application", "nodes": nodes}
-    names = [name for name in object_applications.APPLICATIONS if not notes.has(**facts, application=name)]
-    if not names:
-        return
-    notes.log(f"{', '.join(names)}: a server and {nodes - 1} workers on raylets")
-    try:
-        for line in object_applications.measure(names, nodes, config.s_b, config.rounds):
-            notes.add({**facts, "s_b": config.s_b, **line})
-    except NoTestbed as error:
-        notes.log(f"not measured live: {error}")
-
-
-def _through_deaths(notes: Notes, nodes: int, config: Config) -> None:
-    """This alone: `python -m tweed.experiments.object_applications --deaths`."""
-    facts = {"kind": "death live", "nodes": nodes}
-    names = [name for name in object_applications.DEATHS if not notes.has(**facts, application=name)]
-    if not names:
-        return
-    notes.log(f"{', '.join(names)}: one of {nodes - 1} workers on raylets dies")
-    try:
-        for line in object_applications.measure(names, nodes, config.s_b, config.rounds, deaths=True):
+        for line in lines:
             notes.add({**facts, "s_b": config.s_b, **line})
     except NoTestbed as error:
         notes.log(f"not measured live: {error}")
@@ -158,9 +145,6 @@ def study(lines: Sequence[Line]) -> Study:
 
 
 SYSTEM = System(
-    "Hoplite, collectives that form as objects appear",
-    "SIGCOMM 2021, arXiv 2002.05814",
-    "tweed.ray.reduce(refs, count)",
-    experiment,
-    study,
-)
+    "Hoplite, collectives that form as objects appear", "SIGCOMM 2021, arXiv 2002.05814",
+    "tweed.ray.reduce(refs, count)", experiment, study,
+)  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -13,8 +14,9 @@ from tweed.testbed import counters
 from tweed.testbed.counters import Counters
 from tweed.testbed.emulator import Emulator, Paths, Report, paths
 from tweed.testbed.ground import Ground, built
+from tweed.testbed.inside import Home
 from tweed.testbed.link import Direction
-from tweed.testbed.names import HUB, INTERFACE, port, toward
+from tweed.testbed.names import HUB, INTERFACE, inner, port, toward
 from tweed.testbed.namespaces import Namespaces, require
 from tweed.testbed.network import Network
 from tweed.testbed.shaping import losses
@@ -43,6 +45,14 @@ class Bed(Ground):
         self._ruled = network.lossy
         self._past = [Counters()] * self.size
 
+    def home(self, rank: int) -> Home:
+        """As in `Ground`; a rank behind NAT has its inner address, and only dials out."""
+        home = super().home(rank)
+        if rank not in self.network.nat:
+            return home
+        own = {"TWEED_HOST": inner(rank), "TWEED_DIAL_ONLY": "1"}
+        return replace(home, environment=home.environment | own)
+
     @property
     def topology(self) -> Topology:
         """The star as it is now. Raises: UsageError where a link has no rate."""
@@ -61,10 +71,12 @@ class Bed(Ground):
         an earlier network has switched off stay off.
 
         Raises:
-          UsageError: a host that is none of the ranks.
+          UsageError: a host that is none of the ranks, or others behind NAT.
           NoTestbed: a program that is needed only now is missing, or what is asked for is not there.
         """
         check_size(network, self.size)
+        if network.nat != self.network.nat:
+            raise UsageError("who is behind NAT stays so while a testbed stands: open another one")
         steps = shaped(network, self.size, self.network)
         require([step.words[0] for step in steps])
         before = self._passing()

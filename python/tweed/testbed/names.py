@@ -16,6 +16,11 @@ def address(rank: int) -> str:
     return f"10.77.0.{rank + 1}"
 
 
+def inner(rank: int) -> str:
+    """What a rank behind NAT takes for its own address; others see `address`, and cannot call it."""
+    return f"10.78.0.{rank + 1}"
+
+
 def ethernet(rank: int) -> str:
     """Ethernet address of a rank. The emulator knows ranks by it (`crates/emu/src/frame.rs`)."""
     return f"02:74:77:65:64:{rank + 1:02x}"

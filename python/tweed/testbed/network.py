@@ -23,6 +23,8 @@ class Network(Link):
       offload: let packets cross as large as segmentation offloads make them, where they are delayed; faster,
         but up to 64 KB are then one packet. Where none are delayed or lost, they cross so anyway.
       hosts: by rank, what is different about its link.
+      nat: ranks that others cannot call, as they are behind a router that masquerades; `opened` has them only
+        dial out.
       rtt_ms: may be given instead of `delay_ms`: the round trip between two workers.
 
     The rest is as in `Link`.
@@ -39,6 +41,7 @@ class Network(Link):
     congestion: str = "cubic"
     offload: bool = False
     hosts: Mapping[int, Link] = field(default_factory=dict, hash=False)
+    nat: tuple[int, ...] = ()
     rtt_ms: InitVar[float | None] = None
 
     def __post_init__(self, rtt_ms: float | None) -> None:
@@ -53,8 +56,9 @@ class Network(Link):
             self._set("burst", None)
         if not self.congestion.replace("_", "").isalnum():
             raise UsageError(f"{self.congestion!r} is no name of a congestion control, such as cubic or bbr")
-        if any(rank < 0 for rank in self.hosts):
-            raise UsageError(f"hosts are named by their ranks, not {min(self.hosts)}")
+        if any(rank < 0 for rank in (*self.hosts, *self.nat)):
+            raise UsageError(f"hosts are named by their ranks, not {min(*self.hosts, *self.nat, 0)}")
+        self._set("nat", tuple(sorted(set(self.nat))))
         hosts = {rank: link for rank, link in sorted(self.hosts.items()) if link != Link()}
         self._set("hosts", hosts)
         self._check_directions()
@@ -111,9 +115,9 @@ class Network(Link):
 
     def __str__(self) -> str:
         """In the form that `parse` reads, with nothing left out."""
-        return text.written(self, self.congestion, self.offload, dict(self.hosts))
+        return text.written(self, self.congestion, self.offload, dict(self.hosts), self.nat)
 
     @property
     def words(self) -> str:
         """For people: "100 Mbit/s per worker, 0.1 % of packets lost, cubic"."""
-        return text.words(self, self.hosts, self.congestion)
+        return text.words(self, self.hosts, self.congestion, self.nat)

@@ -55,6 +55,23 @@ def losses(
     return "".join(f"{line}\n" for line in lines)
 
 
+def masquerade() -> str:
+    """A script for the packet filter of a rank behind NAT: what it sends comes from its router's address, and
+    nothing comes in that is no answer."""
+    return f"""
+table ip tweed_nat {{
+  chain leaving {{
+    type nat hook postrouting priority srcnat
+    oifname "{names.INTERFACE}" masquerade
+  }}
+  chain entering {{
+    type filter hook input priority filter
+    iifname "{names.INTERFACE}" ct state new drop
+  }}
+}}
+"""
+
+
 def _chances(network: Network, size: int) -> Iterator[tuple[str, int]]:
     """What to match, and how many of a million to lose. One rule for all senders where they are alike."""
     up = [network.direction(rank, up=True).lost_by_rule_ppm for rank in range(size)]

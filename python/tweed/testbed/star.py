@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from tweed.errors import UsageError
 from tweed.testbed.link import Direction
-from tweed.testbed.names import HUB, INTERFACE, MOST_RANKS, SUBNET, address, ethernet, port
+from tweed.testbed.names import HUB, INTERFACE, MOST_RANKS, SUBNET, address, ethernet, inner, port
 from tweed.testbed.network import Network
-from tweed.testbed.shaping import losses, token_bucket
+from tweed.testbed.shaping import losses, masquerade, token_bucket
 
 #: How much may leave at once after a pause.
 BURST_MS = 1
@@ -51,6 +51,7 @@ def commands(network: Network, holders: Sequence[int]) -> list[Command]:
     check_size(network, len(holders))
     build = [Command(HUB, ("ip", "-batch", "-"), _hub(holders))]
     build += [Command(rank, ("ip", "-batch", "-"), _rank(rank, network)) for rank in ranks]
+    build += [Command(rank, ("nft", "-f", "-"), masquerade()) for rank in network.nat]
     if not network.emulated:
         build.append(joined(len(holders)))
     return build + shaped(network, len(holders))
@@ -60,7 +61,7 @@ def check_size(network: Network, size: int) -> None:
     """Raises UsageError if a testbed of `size` ranks cannot be such a network."""
     if size > MOST_RANKS:
         raise UsageError(f"a testbed has room for {MOST_RANKS} ranks, not {size}")
-    if strangers := [rank for rank in network.hosts if rank >= size]:
+    if strangers := [rank for rank in (*network.hosts, *network.nat) if rank >= size]:
         raise UsageError(f"the network describes rank {strangers[0]}, and there are only {size} ranks")
 
 
@@ -114,12 +115,15 @@ def _hub(holders: Sequence[int]) -> str:
 def _rank(rank: int, network: Network) -> str:
     lines = ["link set lo up", f"link set {INTERFACE} address {ethernet(rank)} addrgenmode none up"]
     lines.append(f"addr add {address(rank)}/24 dev {INTERFACE} noprefixroute")
+    if rank in network.nat:
+        lines.append(f"addr add {inner(rank)}/32 dev lo")
     return batch(lines) + _route(rank, network, "add")
 
 
 def _route(rank: int, network: Network, how: str) -> str:
     """It pins the congestion control: a namespace may not choose its own default as it likes."""
-    route = f"{SUBNET} dev {INTERFACE} src {address(rank)}"
+    own = inner(rank) if rank in network.nat else address(rank)
+    route = f"{SUBNET} dev {INTERFACE} src {own}"
     return f"route {how} {route} congctl {network.congestion}\n"
 
 

@@ -7,7 +7,7 @@ goes before its values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tweed.testbed import units
@@ -113,10 +113,14 @@ def _at(values: Values, place: Place) -> dict[str, Any]:
     return {name: value for read in found for name, value in read.items()}
 
 
-def written(network: Link, congestion: str, offload: bool, hosts: dict[int, Link]) -> str:
+def written(
+    network: Link, congestion: str, offload: bool, hosts: dict[int, Link], nat: Collection[int] = ()
+) -> str:
     """The line that `parse` reads as such a network."""
     own = [*_written(network, ""), *(part for rank in hosts for part in _written(hosts[rank], f"{rank}."))]
-    return ",".join([*own, *(["offload=yes"] if offload else []), f"congestion={congestion}"])
+    own += ["offload=yes"] if offload else []
+    own += [f"nat={'+'.join(map(str, nat))}"] if nat else []
+    return ",".join([*own, f"congestion={congestion}"])
 
 
 def _written(link: Link, prefix: str) -> Iterator[str]:
@@ -128,13 +132,14 @@ def _written(link: Link, prefix: str) -> Iterator[str]:
             yield from _written(own, f"{prefix}{direction}.")
 
 
-def words(network: Link, hosts: Mapping[int, Link], congestion: str) -> str:
+def words(network: Link, hosts: Mapping[int, Link], congestion: str, nat: Collection[int] = ()) -> str:
     """ "100 Mbit/s per worker, 20 ms of delay, 0.1 % of packets lost, cubic"."""
     rate = "not slowed" if network.rate_bits is None else f"{units.spoken_rate(network.rate_bits)} per worker"
     parts = [rate, *_rest(network)]
     if not network.loss:
         parts.append("no loss")
     parts += [f"rank {rank}: {' and '.join(_all(link))}" for rank, link in hosts.items()]
+    parts += [f"behind NAT: {' and '.join(map(str, nat))}"] if nat else []
     return ", ".join([*parts, congestion])
 
 
@@ -206,6 +211,13 @@ def _offload(value: str) -> dict[str, Any]:
     return {"offload": value == "yes"}
 
 
+def _nat(value: str) -> dict[str, Any]:
+    ranks = value.split("+")
+    if not all(rank.isdecimal() for rank in ranks):
+        raise units.unreadable(f"nat={value}", "it is ranks with + between, such as nat=2+3")
+    return {"nat": tuple(map(int, ranks))}
+
+
 _KEYS: dict[str, Callable[[str], dict[str, Any]]] = {
     "rate": lambda value: {"rate_bits": units.read(value, units.RATES, "rate", "100mbit")},
     "queue": _queue,
@@ -217,7 +229,8 @@ _KEYS: dict[str, Callable[[str], dict[str, Any]]] = {
     "reorder": _probability("reorder"),
     "duplicate": _probability("duplicate"),
     "offload": _offload,
+    "nat": _nat,
     "congestion": lambda value: {"congestion": value},
 }
-_ALL_ONLY = ("offload", "congestion")
+_ALL_ONLY = ("offload", "nat", "congestion")
 _KNOWN = f"the keys are {', '.join(_KEYS)}, the profiles {', '.join(PROFILES)}"

@@ -127,22 +127,25 @@ def split(given: Any) -> object:
 
 def _made(given: Any, pg_options: object) -> tuple[object, Kept]:
     ranks = tuple(given.global_ranks_in_group)
-    place = Place(given.store, given.group_id, given.group_rank, given.group_size, given.timeout, ranks)
+    missing = pg_options.missing if isinstance(pg_options, engine.GroupRequest) else ()
+    place = Place(
+        given.store, given.group_id, given.group_rank, given.group_size, given.timeout, ranks, missing
+    )
     # Then nobody meets before reconfigure is called, and torch's store is not used.
     later = getattr(given, "enable_reconfigure", False)
     with nullcontext() if later else told_to_others(place):
         _set_up_log()
         _check_variables(warn=place.rank == 0)
         options = Options.resolve(pg_options)
-        engine = node(options)
+        own = node(options)
     kept, group = Kept(), None
     begin = functools.partial(_begin, kept, options)
     if not later:
-        group, terms = join(engine, place, options)
+        group, terms = join(own, place, options)
         begin(group, terms.plan)
         if place.rank == 0:
             _say_what_runs(place, group.links, group.describe(), options)
-    reconfigurable = Reconfigurable(engine, place.name, options, place.timeout.total_seconds(), begin)
+    reconfigurable = Reconfigurable(own, place.name, options, place.timeout.total_seconds(), begin)
     if options.binding == "python" or not _native(options, place):
         from tweed.torch.fallback import PythonGroup
 
@@ -164,9 +167,9 @@ def _begin(kept: Kept, options: Options, group: Group, plan: Plan) -> None:
 def _say_what_runs(place: Place, links: Sequence[str], details: str, options: Options) -> None:
     """One short line where there is a network; the settings and the limits in force go to the log."""
     log.info("group %s: %d ranks; %s", place.name, place.size, details)
-    kinds = {"shm": "by shared memory", "tcp": "by TCP", "ltp": "by LTP"}
+    kinds = {"shm": "by shared memory", "tcp": "by TCP", "ltp": "by LTP", "relay": "through a third rank"}
     reached = [f"{count} {words}" for kind, words in kinds.items() if (count := links.count(kind))]
-    if {"tcp", "ltp"} & set(links) or options.deadline is not None:
+    if {"tcp", "ltp", "relay"} & set(links) or options.deadline is not None:
         sealed = "sealed" if options.secret or options.secret_file else "not sealed"
         _print_once(f"{place.size} ranks; from rank 0 {', '.join(reached) or 'none'}; {sealed}")
 
@@ -206,7 +209,7 @@ def check_links(options: Options, links: Sequence[str]) -> None:
 
     Args:
       options: `transport` counts.
-      links: how each rank is reached: "self", "shm", "tcp" or "ltp".
+      links: how each rank is reached: "self", "shm", "tcp", "ltp" or "relay".
 
     Raises:
       UsageError: shared memory was asked for, and some ranks are out of its reach; names them.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tweed.collective import Links, Plan, plan
+from tweed.collective import NETWORK, Links, Plan, plan
 from tweed.errors import DeadlineExceeded
 from tweed.torch import long_packets
 from tweed.torch.messages import Watch, receive, send
@@ -92,7 +92,13 @@ class _Watched:
         return receive(self.group, rank, message, self.watch)
 
 
-def agree(group: Group, overrules: Mapping[str, str], watch: Watch, descriptors: Sequence[bytes]) -> Plan:
+def agree(
+    group: Group,
+    overrules: Mapping[str, str],
+    watch: Watch,
+    descriptors: Sequence[bytes],
+    missing: Sequence[tuple[int, int]] = (),
+) -> Plan:
     """Measures, plans, and has all ranks of `group` run by the plan. All ranks must call it.
 
     Args:
@@ -101,24 +107,25 @@ def agree(group: Group, overrules: Mapping[str, str], watch: Watch, descriptors:
       watch: called some times a second; what it raises ends it. A rank that has not come to the group at all
         is no part of it, so the group cannot tell of it.
       descriptors: of its ranks (`Node.descriptor`).
+      missing: pairs of ranks that had better not send to each other.
 
     Raises: DeadlineExceeded where short messages cross and long ones do not; at rank 0, which tells why.
     """
     watched = _Watched(group, watch, descriptors)
-    chosen = _lead(watched, overrules) if group.rank == 0 else _follow(watched)
+    chosen = _lead(watched, overrules, missing) if group.rank == 0 else _follow(watched)
     group.adopt(chosen.rows())
     return chosen
 
 
-def _lead(watched: _Watched, overrules: Mapping[str, str]) -> Plan:
+def _lead(watched: _Watched, overrules: Mapping[str, str], missing: Sequence[tuple[int, int]]) -> Plan:
     group = watched.group
-    wires = [rank for rank, link in enumerate(group.links) if link not in ("self", "shm")][:_PEERS]
+    wires = [rank for rank, link in enumerate(group.links) if link not in ("self", "shm", "relay")][:_PEERS]
     probes: list[Probe] = []
     enough = time.monotonic() + _ENOUGH_S
     for rank in wires:
         if not probes or time.monotonic() < enough:
             probes.append(_probe(watched, rank, enough))
-    chosen = plan(group.size, links_of(probes), overrules)
+    chosen = plan(group.size, links_of(probes) if probes else NETWORK, overrules, missing)
     text = torch.frombuffer(bytearray(chosen.to_json().encode()), dtype=torch.uint8)
     for rank in range(1, group.size):
         watched.send(rank, torch.tensor([-len(text)]))

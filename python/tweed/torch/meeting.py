@@ -105,6 +105,7 @@ class Place:
 
     Args:
       ranks: its members in the default group; empty: it is that group, or one beside it with its own store.
+      missing: pairs of ranks between which nothing crosses, as all know.
     """
 
     store: Any
@@ -113,6 +114,7 @@ class Place:
     size: int
     timeout: timedelta
     ranks: Sequence[int] = ()
+    missing: Sequence[tuple[int, int]] = ()
 
 
 class Renewed(Exception):

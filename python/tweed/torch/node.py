@@ -54,7 +54,8 @@ def node(options: Options | None = None) -> Node:
 def leave() -> None:
     """Leaves the network in good order: calls under way end, and peers get what was sent.
 
-    Within a second; within six where the network loses what is said last, again and again.
+    Within a second; within six where the network loses what is said last, again and again, and within eleven
+    where others still talk through this process.
     It must run before Python ends, whose last moments no thread of the engine may share. Later calls fail
     by name.
     """

@@ -55,13 +55,15 @@ class Options:
       secret_file: a file that holds it, and that others cannot read.
       key_file: keeps this member's key across restarts; it is made if it is not there. `None`: a new key for
         each process.
-      dial_only: open no port; this rank calls the others, who must listen.
+      dial_only: open no port; this rank calls the others. Two such ranks on different hosts reach each other
+        through one that listens, which hands on what it cannot read.
       traces: a folder; every operation is recorded there, to be replayed by `tweed.simulate.replay`.
       metrics: seconds between two looks at the links, for `tweed top` and the three below (docs/metrics.md);
         `None`: one second; 0: none.
       prometheus: "[HOST:]PORT" on which rank 0 serves metrics for Prometheus; loopback if no host is given.
       tensorboard: a folder into which rank 0 writes metrics for TensorBoard.
       opentelemetry: "http://HOST:4318" of a collector, to which rank 0 sends metrics by OTLP.
+      compare_clocks: ranks whose wall clocks are more than a minute apart are refused; `None`: they are.
       binding: "native" is the C++ backend, "python" the slower one that needs no compiler; "auto": native
         if it can be had.
     """
@@ -85,6 +87,7 @@ class Options:
     prometheus: str | None = None
     tensorboard: str | None = None
     opentelemetry: str | None = None
+    compare_clocks: bool | None = None
     binding: Binding | None = None
 
     @classmethod
@@ -96,7 +99,7 @@ class Options:
         """
         chosen = given if isinstance(given, cls) else cls()
         if isinstance(given, GroupRequest):
-            chosen = cls(transport=given.transport, server=given.server)
+            chosen = cls(transport=given.transport, server=given.server, compare_clocks=given.compare_clocks)
         env = os.environ if environment is None else environment
         values: dict[str, Any] = {}
         for item in fields(cls):
@@ -227,7 +230,9 @@ def _in_file(path: str) -> Plan:
 _READERS: dict[str, tuple[Callable[[str], object], str]] = {
     **dict.fromkeys(("streams", "server"), (int, "a whole number")),
     **dict.fromkeys(("deadline", "metrics"), (float, "a number of seconds")),
-    **dict.fromkeys(("dial_only", "wire_only"), ({"0": False, "1": True}.__getitem__, "0 or 1")),
+    **dict.fromkeys(
+        ("dial_only", "wire_only", "compare_clocks"), ({"0": False, "1": True}.__getitem__, "0 or 1")
+    ),
 }
 
 

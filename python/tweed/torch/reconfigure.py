@@ -28,7 +28,7 @@ from tweed.torch.agreement import RankTerms, conflict
 from tweed.torch.measure import agree
 from tweed.torch.messages import barrier
 from tweed.torch.options import Options
-from tweed.torch.rendezvous import group_id, one_host, rank_terms
+from tweed.torch.rendezvous import group_id, one_host, rank_terms, unreached
 
 if TYPE_CHECKING:
     from tweed._core import Group, Node
@@ -137,7 +137,8 @@ class Reconfigurable:
         self._used.add(uuid)
         end = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
         links = ONE_HOST if one_host(members.descriptors) else NETWORK
-        chosen = plan(len(handles), links, self.options.overrules())
+        missing = unreached(members.descriptors)
+        chosen = plan(len(handles), links, self.options.overrules(), missing)
         group = self.node.join(
             self.name,
             members.number,
@@ -151,7 +152,8 @@ class Reconfigurable:
         # Links may be there from before: only this shows that the others have begun this group too.
         barrier(group, max(0.001, end - time.monotonic()))
         if links is NETWORK:
-            chosen = agree(group, self.options.overrules(), lambda: self._look(end), members.descriptors)
+            asked = self.options.overrules()
+            chosen = agree(group, asked, lambda: self._look(end), members.descriptors, missing)
         self.made(group, chosen)
         return group, members.rank
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import hashlib
+import itertools
 import json
 import os
 import secrets
@@ -95,10 +97,12 @@ def _meet(node: Node, meeting: Meeting, options: Options) -> tuple[Group, Terms]
             ltp=options.ltp,
             watch=meeting.look,
             turn=meeting.turn,
+            missing=place.missing,
         )
         if terms.assumed:
             # Within the meeting: who fails here, or before, leaves why for those who are further.
-            chosen = agree(group, options.overrules(), meeting.look, terms.descriptors)
+            missing = unreached(terms.descriptors, place.missing)
+            chosen = agree(group, options.overrules(), meeting.look, terms.descriptors, missing)
             terms = replace(terms, plan=chosen, assumed=False)
     except PeerLost:
         meeting.look(at_once=True)  # who is gone may have left why
@@ -223,7 +227,9 @@ def settle(descriptor: bytes, meeting: Meeting, options: Options) -> Terms:
         # At once: a rank that was told of fewer may be the last one there is.
         if wrong := conflict(mine, rank, RankTerms.decode(said), time.time()):
             break
-    terms = replace(_choose(descriptors, place, options), first=replace(mine, clock_s=time.time()).encode())
+    terms = replace(
+        _choose(descriptors, place, options), first=replace(mine, clock_s=_clock_s(options)).encode()
+    )
     terms = replace(terms, conflict=wrong or terms.conflict)
     meeting.leave("terms", terms.encode())
     return terms
@@ -231,9 +237,15 @@ def settle(descriptor: bytes, meeting: Meeting, options: Options) -> Terms:
 
 def rank_terms(size: int, options: Options) -> RankTerms:
     """What this process says of itself before it makes a group of `size`."""
-    return RankTerms(_version(), size, socket.gethostname(), time.time(), options.terms())
+    return RankTerms(_version(), size, socket.gethostname(), _clock_s(options), options.terms())
 
 
+def _clock_s(options: Options) -> float:
+    """This process's clock; where clocks are not compared the first second, which is ahead of nobody's."""
+    return 0.0 if options.compare_clocks is False else time.time()
+
+
+@functools.cache
 def _version() -> str:
     try:
         return metadata.version("tweed")
@@ -286,10 +298,30 @@ def one_host(descriptors: Sequence[bytes]) -> bool:
     return len(places) == 1 and not any(descriptor["wire_only"] for descriptor in known)
 
 
+def unreached(descriptors: Sequence[bytes], missing: Sequence[tuple[int, int]] = ()) -> list[tuple[int, int]]:
+    """Pairs of ranks that need a third one to reach each other, the lower rank first. Pure.
+
+    Args:
+      descriptors: by rank; two that only dial out, and share no memory, are such a pair.
+      missing: pairs between which nothing crosses besides.
+    """
+    known = [json.loads(descriptor) for descriptor in descriptors]
+
+    def place(rank: int) -> object:
+        of = known[rank]
+        return rank if of["wire_only"] else (of["boot"], of["network"])
+
+    found = {(min(pair), max(pair)) for pair in missing}
+    shut = [rank for rank, of in enumerate(known) if of["tcp"] is None]
+    found |= {(a, b) for a, b in itertools.combinations(shut, 2)}
+    return sorted((a, b) for a, b in found if place(a) != place(b))
+
+
 def _choose(descriptors: Sequence[bytes], place: Place, options: Options) -> Terms:
     links = ONE_HOST if one_host(descriptors) else NETWORK
     taken, conflict = _stored(len(descriptors), place, options)
-    chosen = taken or plan(len(descriptors), links, options.overrules())
+    missing = unreached(descriptors, place.missing)
+    chosen = taken or plan(len(descriptors), links, options.overrules(), missing)
     assumed = taken is None and links is NETWORK
     return Terms(group_id(place.name, secrets.token_bytes(16)), list(descriptors), chosen, assumed, conflict)
 

@@ -152,12 +152,13 @@ class ElasticWorker(Worker):
                 with self._meter.training():
                     self._train_step()
                 self._went_on(time.monotonic() - began)
-        self._run.finish(self._look)
+        self._run.finish(self._look, self._recorder.plain())
         self._control.close()
 
     def _train_step(self) -> None:
         set_lr(self._optimizer, self._settings.lr_at(self._step))
-        mean = self._run.step(self._gradient, self._look)
+        with self._recorder.step(self._step + 1):
+            mean = self._run.step(self._gradient, self._look)
         self._sums.summed(mean)
         if due(self._step, self._settings.steps)[0] and self._reported_step != self._step:
             self._reported()  # by rank 0, before this step
@@ -186,6 +187,9 @@ class ElasticWorker(Worker):
             total.backward()  # type: ignore[no-untyped-call]
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.model.parameters()]
         return torch.cat([*(grad.reshape(-1) for grad in grads), total.detach().reshape(1)])
+
+    def _steps_by_rank(self) -> list[dict[str, Any] | None]:
+        return self._run.told
 
     def _store(self) -> None:
         return  # the run has written it, each member its part

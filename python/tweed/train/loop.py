@@ -48,7 +48,7 @@ class Figures:
       compression: what `compress="auto"` has chosen here and what that brings; None where nothing is chosen.
       test_loss, accuracy: None between evaluations.
       members, epoch: how many there are, and the number of their epoch, where they come and go.
-      timeline: at the end, by rank, a step as `StepTimeline` has it; None if the side does not tell.
+      timeline: at the end, by rank, a step as `StepTimeline` has it; None if nobody waited.
     """
 
     side: str
@@ -159,15 +159,18 @@ class Worker:
         """At the end, when no rank records any more."""
         if self._step < self._settings.steps:
             return {}
-        by_rank = self._among.gather(self._recorder.plain())
+        by_rank = self._steps_by_rank()
         return {"timeline": by_rank if any(by_rank) else None}
+
+    def _steps_by_rank(self) -> list[dict[str, Any] | None]:
+        return self._among.gather(self._recorder.plain())
 
     def _store(self) -> None:
         checkpoint.save(self._folder, self._step, self._state())
 
     def _train_step(self) -> None:
         set_lr(self._optimizer, self._settings.lr_at(self._step))
-        with self._recorder.step(self._step + 1):
+        with self._recorder.step(self._step + 1), self._side.recorded():
             loss = optimizer_step(self._optimizer, None if self._side.serves else self._loss)
         if loss is not None:
             self._losses.append(loss)

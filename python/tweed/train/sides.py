@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -11,6 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 import tweed
+from tweed.exchange.communicator import Wait
+from tweed.metrics import timeline
 from tweed.train.settings import OURS, Settings
 
 
@@ -31,6 +33,10 @@ class Side(Protocol):
     def waiting(self) -> float | None:
         """Seconds for which training stood still for the network; None if the side does not tell."""
         return None
+
+    def recorded(self) -> AbstractContextManager[None]:
+        """Within, a step's waits are noted, if somebody records it and what waits does not note it itself."""
+        return nullcontext()
 
     def delivered(self) -> float | None:
         """Share of this rank's contributions that arrived; None where none can be lost."""
@@ -74,6 +80,10 @@ class Attached:
         """See `Side`."""
         return self._run.stats.waiting_s
 
+    def recorded(self) -> AbstractContextManager[None]:
+        """See `Side`."""
+        return nullcontext()
+
     def delivered(self) -> float | None:
         """See `Side`."""
         stats = self._run.stats
@@ -104,7 +114,34 @@ class Ddp(Side):
         self._broadcast = _bytes_of([*model.parameters(), *model.buffers()]) // 2
         self._each_step = _bytes_of(param for param in model.parameters() if param.requires_grad)
         self._each_step += _bytes_of(model.buffers()) // 2
+        self._optimizer = optimizer
         optimizer.register_step_post_hook(self._count)
+
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """See `Side`: DDP waits from the last gradient on, until the backward pass returns.
+
+        The hooks are there within a recorded step alone: in others the peer is as it comes.
+        """
+        if not timeline.records():
+            yield
+            return
+        waits: list[Wait] = []
+
+        def has_gradient(_param: Tensor) -> None:
+            waits[:] = [Wait()]
+
+        def has_returned(*_: object) -> None:
+            for wait in waits:
+                wait.end()
+
+        with ExitStack() as hooks:
+            for param in self.module.parameters():
+                if param.requires_grad:
+                    hook = param.register_post_accumulate_grad_hook(has_gradient)  # type: ignore[no-untyped-call]
+                    hooks.callback(hook.remove)
+            hooks.callback(self._optimizer.register_step_pre_hook(has_returned).remove)
+            yield
 
     def _count(self, *_: object) -> None:
         self._steps += 1

@@ -31,7 +31,7 @@ class StepRecorder:
     """Keeps the first step from `first` on in which this rank waited for others.
 
     Attributes:
-      found: that step; None before it, and on sides whose waits nobody tells.
+      found: that step; None before it.
     """
 
     def __init__(self, first: int) -> None:

@@ -20,6 +20,7 @@ use crate::connect::tcp_handshake::Link;
 use crate::engine::driver::Driver;
 use crate::engine::watcher::Watcher;
 use crate::framing::Refusal;
+use crate::relay::Relay;
 use crate::secure::{hex, Key};
 use crate::sync::{Condvar, LockRank, Mutex};
 
@@ -44,6 +45,8 @@ pub(crate) struct Connector {
     /// A connection became pending, or a peer.
     pub(super) met: Condvar,
     pub(crate) refusals: Refusals,
+    /// This process between two others.
+    pub(crate) relay: Arc<Relay>,
 }
 
 impl Connector {
@@ -93,6 +96,7 @@ impl Connector {
             pending: Mutex::new(LockRank::Pending, Pending::default()),
             met: Condvar::default(),
             refusals: Refusals::default(),
+            relay: Arc::default(),
         };
         Ok((Arc::new(connector), watcher))
     }

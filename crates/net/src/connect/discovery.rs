@@ -52,14 +52,12 @@ impl Connector {
         let decode = |(rank, bytes): (usize, &Vec<u8>)| PeerDescriptor::decode(rank, bytes);
         let descriptors = spec.descriptors.iter().enumerate().map(decode).collect::<Result<Vec<_>, _>>()?;
         let GroupSpec { name, number, rank, timeout, .. } = spec;
-        let known = Agreement { group: name, rank: *rank, descriptors: &descriptors };
-        known.check(&self.descriptor)?;
+        let known = Agreement { group: name, rank: *rank, descriptors: &descriptors, missing: &spec.missing };
+        known.check(&self.descriptor, |uid| self.find(uid).is_some())?;
         let (now, after) = (Instant::now(), self.options.limits(spec.timeout).fail);
         let deadline = now.checked_add(after).unwrap_or(now + AGES);
         let peers = Meeting { connector: self, known: &known, deadline, interrupted, turn }.run()?;
-        let near = |c: &PeerDescriptor| c.uid == self.descriptor.uid || self.descriptor.shares_memory_with(c);
-        let reach = descriptors.iter().map(|c| if near(c) { Reach::Shared } else { Reach::Wire });
-        let reach: Vec<Reach> = reach.collect();
+        let reach = self.reach_of(&descriptors, &peers);
         let members = GroupPeers { group: name, peers: &peers, reach: &reach, deadline, interrupted };
         let packets = spec.config.ltp.as_ref().map(|ltp| self.invite_members(ltp, &members)).transpose()?;
         // All ranks must cut buffers alike, so the slowest kind of link anywhere in the group decides.
@@ -85,6 +83,17 @@ impl Connector {
             endpoint: packets,
         };
         Ok((members, status))
+    }
+
+    /// How each rank is reached, by its descriptor and its peer.
+    fn reach_of(&self, descriptors: &[PeerDescriptor], peers: &[usize]) -> Vec<Reach> {
+        let engine = self.driver.engine.lock();
+        let reach = |(descriptor, &peer): (&PeerDescriptor, &usize)| match engine.host.links.get(peer) {
+            _ if !self.descriptor.is_far(descriptor) => Reach::Shared,
+            Some(links) if links.relay.is_some() => Reach::Relayed,
+            _ => Reach::Wire,
+        };
+        descriptors.iter().zip(peers).map(reach).collect()
     }
 
     /// Waits for its turn: groups are joined one at a time.
@@ -158,7 +167,8 @@ impl Connector {
     ) -> Result<(), Refusal> {
         let pid = credentials(&socket).ok().map(|c| c.pid as u32).filter(|&pid| pid > 0);
         let stream = Stream::new(Socket::Local(mio::net::UnixStream::from_std(socket)));
-        let peer = self.add_peer((uid, attempt, None), host, Some(shared), vec![stream])?;
+        let links = Links { shared: Some(shared), streams: vec![Arc::new(stream)], relay: None };
+        let peer = self.add_peer((uid, attempt, None), host, links)?;
         if let Some(pid) = pid.filter(|&pid| pid != self.driver.process) {
             self.driver.watcher.watch(Watch::Process(peer, pid));
         }
@@ -171,16 +181,15 @@ impl Connector {
         &self,
         (uid, attempt, key): (&str, u64, Option<Key>),
         host: &str,
-        shared: Option<Shared>,
-        streams: Vec<Stream>,
+        links: Links,
     ) -> Result<usize, Refusal> {
-        let streams: Vec<Arc<Stream>> = streams.into_iter().map(Arc::new).collect();
+        let (shared, streams) = (links.shared.is_some(), links.streams.clone());
         let mut engine = self.driver.engine.lock();
         let index = engine.peers.len();
         let replaced =
             self.directory.lock().enter(uid, index, (attempt, key)).map_err(|_| Refusal::Outdated)?;
-        engine.peers.add(Peer::new(uid.to_owned(), host.to_owned(), shared.is_some(), streams.len()));
-        engine.host.links.push(Links { shared, streams: streams.clone() });
+        engine.peers.add(Peer::new(uid.to_owned(), host.to_owned(), shared, streams.len()));
+        engine.host.links.push(links);
         drop(engine);
         for (place, stream) in streams.into_iter().enumerate() {
             self.driver.watcher.watch(Watch::Stream(index, place, stream));

@@ -39,6 +39,8 @@ pub(crate) struct Greeting {
     /// Which of how many streams this is.
     pub(crate) stream: u32,
     pub(crate) streams: u32,
+    /// The caller wants what it says from now on to be handed on to the process of that uid, and no link of its own.
+    pub(crate) relay_to: Option<String>,
     /// The caller's challenge. Empty on sealed links, which prove more.
     pub(crate) challenge: String,
     /// Shows that the sender knows the called one's nonce.

@@ -9,6 +9,8 @@
 //! - or the meeting *fails*: a call was refused for good, a process of this host has ended, the caller was interrupted,
 //!   or the deadline has come. Then `stop` ends all calls within a slice, and the error names the rank.
 //!
+//! Where neither can call the other, both call a third one (`relayed`), and the pair is found as any is.
+//!
 //! A firewall may let calls through one way only. Where nothing answers our call, it has ended, and we can be called, the
 //! pair is *turned*: the other rank is asked, by `turn`, to call us. So at no time do both call, and there are never two links.
 //! A pair is turned once; when that call fails too, or does not come, so does the meeting.
@@ -22,7 +24,7 @@ use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use crate::connect::admission::pending::Caller;
-use crate::connect::agreement::Agreement;
+use crate::connect::agreement::{Agreement, Way};
 use crate::connect::connector::Connector;
 use crate::connect::descriptor::PeerDescriptor;
 use crate::connect::options::Turn;
@@ -89,8 +91,11 @@ impl Calls<'_> {
         let (attempt, greet) = (connector.next_attempt(), connector.limits().greet);
         let patience = if self.turns && !asked { TURNED_AFTER.min(greet) } else { PERSISTENCE * greet };
         let call = Call { descriptor, attempt, deadline: self.deadline, patience, stop: &self.stop };
-        let near = connector.descriptor.shares_memory_with(descriptor);
-        let called = if near { connector.dial_neighbour(&call) } else { connector.dial_wire(&call) };
+        let called = match self.known.way(self.known.rank as usize, rank) {
+            Way::Through(third) => connector.dial_relayed(&call, &self.known.descriptors[third]),
+            _ if connector.descriptor.shares_memory_with(descriptor) => connector.dial_neighbour(&call),
+            _ => connector.dial_wire(&call),
+        };
         if let Err(refusal) = called {
             self.failed.lock().push((rank, refusal));
             connector.notify_met();
@@ -102,6 +107,7 @@ impl Meeting<'_> {
     /// The peer of each rank; `usize::MAX` stands for this process.
     pub(crate) fn run(&self) -> Result<Vec<usize>, EngineError> {
         self.give_up_broken();
+        self.give_up_other_ways();
         self.listen()?;
         let calls = Calls {
             connector: self.connector,
@@ -139,13 +145,47 @@ impl Meeting<'_> {
         }
     }
 
+    /// Nor is a direct one that is listed as missing now, nor one through a third process to who can be called by now.
+    fn give_up_other_ways(&self) {
+        for (rank, descriptor) in self.others().filter(|(_, d)| self.connector.descriptor.is_far(d)) {
+            let Some(peer) = self.connector.find(&descriptor.uid) else { continue };
+            let direct = self.connector.driver.engine.lock().host.links[peer].relay.is_none();
+            let fits = match self.way(rank) {
+                Way::Direct => direct,
+                Way::Through(_) => !direct,
+                Way::None => true,
+            };
+            if !fits && self.connector.directory.lock().give_up(&descriptor.uid, u64::MAX).is_some() {
+                let why = "its link was made anew, as another way is to be taken now";
+                self.connector.driver.post(Event::Lost(peer, why.into()));
+            }
+        }
+    }
+
+    /// How that rank is reached.
+    pub(super) fn way(&self, rank: usize) -> Way {
+        self.known.way(self.known.rank as usize, rank)
+    }
+
+    /// Whether this one begins: it calls that rank, or, as that one does too, a third one.
+    fn begins(&self, rank: usize) -> bool {
+        match self.way(rank) {
+            Way::Direct => self.connector.calls(&self.known.descriptors[rank]),
+            Way::Through(_) => true,
+            Way::None => false,
+        }
+    }
+
     /// Listens if anybody has to call this process over TCP.
     fn listen(&self) -> Result<(), EngineError> {
-        let comes = |descriptor: &PeerDescriptor| {
-            !self.connector.descriptor.shares_memory_with(descriptor) && !self.connector.calls(descriptor)
+        let comes = |rank: usize, descriptor: &PeerDescriptor| {
+            self.connector.descriptor.is_far(descriptor)
+                && self.way(rank) == Way::Direct
+                && !self.begins(rank)
         };
+        let is_called = || self.others().any(|(rank, c)| comes(rank, c));
         match &self.connector.listener {
-            Some(listener) if self.others().any(|(_, c)| comes(c)) => {
+            Some(listener) if is_called() || self.known.is_relay(self.known.rank as usize) => {
                 listener.listen().map_err(|e| EngineError::setup("the engine cannot listen", e))
             }
             _ => Ok(()),
@@ -154,7 +194,7 @@ impl Meeting<'_> {
 
     fn start_calls<'s>(&self, scope: &'s Scope<'s, '_>, calls: &'s Calls<'_>) {
         let ours =
-            self.others().filter(|(_, c)| self.connector.calls(c) && self.connector.find(&c.uid).is_none());
+            self.others().filter(|(rank, c)| self.begins(*rank) && self.connector.find(&c.uid).is_none());
         let (near, far): (Vec<_>, Vec<_>) =
             ours.partition(|(_, c)| self.connector.descriptor.shares_memory_with(c));
         if !near.is_empty() {
@@ -259,7 +299,8 @@ impl Meeting<'_> {
             _ => Duration::ZERO,
         };
         let far = self.connector.descriptor.is_far(&self.known.descriptors[rank]);
-        if wait.is_zero() || missing.asked[rank] || !far || !self.can_be_called() {
+        let turns = self.way(rank) == Way::Direct && far && self.can_be_called();
+        if wait.is_zero() || missing.asked[rank] || !turns {
             return Err(self.unreachable(rank, &why));
         }
         if let Some(listener) = &self.connector.listener {
@@ -288,10 +329,8 @@ impl Meeting<'_> {
                 return Err(self.unreachable(rank, why));
             }
         }
-        let over = |&&rank: &&usize| {
-            let calls = self.connector.calls(&self.known.descriptors[rank]);
-            now >= self.deadline + if calls { GRACE } else { Duration::ZERO }
-        };
+        let over =
+            |&&rank: &&usize| now >= self.deadline + if self.begins(rank) { GRACE } else { Duration::ZERO };
         let Some(&rank) = missing.iter().find(over) else { return Ok(()) };
         let (descriptor, pending) = (&self.known.descriptors[rank], self.connector.pending.lock());
         let why = match descriptor.key() {

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use crate::connect::agreement::Way;
 use crate::connect::descriptor::PeerDescriptor;
 use crate::connect::meeting::Meeting;
 use crate::framing::Refusal;
@@ -18,8 +19,8 @@ impl Meeting<'_> {
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let left = self.deadline.saturating_duration_since(Instant::now()).as_secs();
         let (group, own) = (self.known.group, &self.connector.descriptor);
-        let far = missing.iter().map(|&rank| &self.known.descriptors[rank]).find(|d| own.is_far(d));
-        let advice = far.map_or_else(String::new, |other| format!(". {}", self.advice(other)));
+        let far = missing.iter().copied().find(|&rank| own.is_far(&self.known.descriptors[rank]));
+        let advice = far.map_or_else(String::new, |rank| format!(". {}", self.advice(rank)));
         crate::stderr::print_line(&format!(
             "tweed: group {group:?}: rank {} on {} ({}) still has no link to {}{more}{advice}. It gives up in {left} s at \
              the latest",
@@ -31,8 +32,11 @@ impl Meeting<'_> {
     }
 
     /// What to type where calls do not come through between this process and that one.
-    fn advice(&self, other: &PeerDescriptor) -> String {
-        let own = &self.connector.descriptor;
+    fn advice(&self, rank: usize) -> String {
+        let (own, other) = (&self.connector.descriptor, &self.known.descriptors[rank]);
+        if let Way::Through(third) = self.way(rank) {
+            return format!("Does it run, and can it call {} too?", self.name(third));
+        }
         let open = |to: &PeerDescriptor, from: &PeerDescriptor| {
             let (to_port, host) = (to.tcp?, &to.host);
             let from = from.tcp.map_or_else(|| "any".to_owned(), |address| address.ip().to_string());
@@ -64,9 +68,17 @@ impl Meeting<'_> {
         format!("rank {rank} on {} ({})", descriptor.host, self.place(descriptor))
     }
 
-    pub(super) fn unreachable(&self, rank: usize, why: &Refusal) -> EngineError {
-        let (group, name) = (self.known.group, self.name(rank));
-        let descriptor = &self.known.descriptors[rank];
+    /// By whom it would be reached, if not directly.
+    fn through(&self, rank: usize) -> String {
+        match self.way(rank) {
+            Way::Through(third) => format!(" through {}, which hands on what the two send", self.name(third)),
+            _ => String::new(),
+        }
+    }
+
+    pub(super) fn unreachable(&self, missing: usize, why: &Refusal) -> EngineError {
+        let (group, name) = (self.known.group, self.name(missing));
+        let descriptor = &self.known.descriptors[missing];
         let text = match why {
             Refusal::Ended => {
                 let pid = descriptor.pid;
@@ -81,7 +93,10 @@ impl Meeting<'_> {
             }
             _ => {
                 let (rank, host) = (self.known.rank, &self.connector.descriptor.host);
-                format!("group {group:?}: {name} cannot be reached from rank {rank} on {host}: {why}")
+                let through = self.through(missing);
+                format!(
+                    "group {group:?}: {name} cannot be reached from rank {rank} on {host}{through}: {why}"
+                )
             }
         };
         if why.is_final() {
@@ -98,8 +113,9 @@ impl Meeting<'_> {
                 address.ip()
             ));
         }
-        let both = matches!(why, Refusal::Unanswered | Refusal::Silent) && self.turn.is_some();
+        let turned = self.turn.is_some() && self.way(missing) == Way::Direct;
+        let both = matches!(why, Refusal::Unanswered | Refusal::Silent) && turned;
         let both = if both { ", and calls the other way do not come through either" } else { "" };
-        EngineError::PeerLost(format!("{text}{both}. {}", self.advice(descriptor)))
+        EngineError::PeerLost(format!("{text}{both}. {}", self.advice(missing)))
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! `connector` is what its threads share, and `options` what users state. A `descriptor` says who and where a process is;
 //! `agreement` is what those of a group must have in common. `discovery` joins a group by a `meeting` (`missing` has its words), which calls by
-//! `local_handshake` or `tcp_handshake` (with `proof`s, after pauses of `backoff`), while `admission` lets callers in.
+//! `local_handshake` or `tcp_handshake` (with `proof`s, after pauses of `backoff`), or where neither can call by a third
+//! process (`relayed`), while `admission` lets callers in.
 //! The directory of `tweed_proto` knows whom this process has met, and `invite` makes packets possible.
 //!
 //! # Theory of operation
@@ -13,7 +14,7 @@
 //! 1. all descriptors are read, and must agree. All ranks hold the same ones, so all refuse alike;
 //! 2. links that some descriptor says are broken are given up;
 //! 3. of each pair without a link, exactly one calls (`Connector::calls`), and the other one once that has failed
-//!    (`meeting`); calls are numbered by `attempt`. Who calls proves by the nonce,
+//!    (`meeting`), or both call a third process; calls are numbered by `attempt`. Who calls proves by the nonce,
 //!    or by the secret and its key, that it belongs to the run, and so does the called one;
 //! 4. a neighbour that has called becomes a peer at once. A TCP caller is *pending* until a group names it, for its
 //!    streams are several and its descriptor may come later;
@@ -46,5 +47,6 @@ mod meeting;
 mod missing;
 pub(crate) mod options;
 mod proof;
+mod relayed;
 mod same_host;
 mod tcp_handshake;

@@ -53,6 +53,8 @@ pub struct GroupSpec {
     pub rank: u32,
     /// The descriptors of all ranks ([`Node::descriptor`](crate::Node::descriptor)).
     pub descriptors: Vec<Vec<u8>>,
+    /// Pairs of ranks that cannot call each other, though by their descriptors they could. The same at all ranks.
+    pub missing: Vec<(u32, u32)>,
     /// Which schedule runs what.
     pub rows: Vec<PlanRow>,
     /// How long an operation may take unless it says otherwise.

@@ -18,6 +18,7 @@ use crate::connect::connector::Connector;
 use crate::connect::descriptor::{random_hex, PeerDescriptor};
 use crate::connect::local_handshake::{read_challenge, read_greeting, Greeting};
 use crate::connect::proof::Role;
+use crate::engine::live::Links;
 use crate::framing::greeting::{self, Kind};
 use crate::framing::preamble::{self, Purpose};
 use crate::framing::{Refusal, MAX_GREETING};
@@ -40,11 +41,14 @@ const NEWS: u32 = 12;
 
 /// A connection whose introduction is over.
 pub(crate) struct Link {
-    socket: Arc<TcpStream>,
-    session: Option<Session>,
+    pub(super) socket: Arc<TcpStream>,
+    pub(super) session: Option<Session>,
+    /// The process that hands on what is said, by its uid; `None`: it leads to the other end itself.
+    pub(super) relay: Option<String>,
 }
 
 /// A call to a process: which one of this process's, and until when it may be tried.
+#[derive(Clone, Copy)]
 pub(crate) struct Call<'a> {
     pub(crate) descriptor: &'a PeerDescriptor,
     pub(crate) attempt: u64,
@@ -79,16 +83,29 @@ impl Connector {
         attempt: u64,
         links: Vec<Link>,
     ) -> Result<usize, Refusal> {
+        let relay = links.first().and_then(|link| link.relay.clone());
         let streams = links.into_iter().map(Link::into_stream).collect::<io::Result<_>>()?;
-        self.add_peer((&descriptor.uid, attempt, descriptor.key()), &descriptor.host, None, streams)
+        let leads = Links { shared: None, streams, relay };
+        self.add_peer((&descriptor.uid, attempt, descriptor.key()), &descriptor.host, leads)
     }
 
     fn dial_stream(&self, call: &Call<'_>, stream: u32) -> Result<Link, Refusal> {
+        self.persist(call, stream, |answer| self.dial_once(call, stream, answer))
+    }
+
+    /// Makes a connection by `dial`, again and again where that may help. It is told how long the called one may take until
+    /// it shows that it is there.
+    pub(super) fn persist<L>(
+        &self,
+        call: &Call<'_>,
+        stream: u32,
+        dial: impl Fn(Duration) -> Result<L, Refusal>,
+    ) -> Result<L, Refusal> {
         let mut backoff = Backoff::new(seed(&[&self.descriptor.uid, &call.descriptor.uid], stream));
         let (begin, greet) = (Instant::now(), self.limits().greet);
         let mut answer = FIRST_ANSWER;
         loop {
-            let refusal = match self.dial_once(call, stream, answer.min(greet)) {
+            let refusal = match dial(answer.min(greet)) {
                 Ok(link) => return Ok(link),
                 Err(refusal) => refusal,
             };
@@ -107,20 +124,35 @@ impl Connector {
         }
     }
 
-    /// `answer` is how long the called one may take until it shows that it is there.
     fn dial_once(&self, to: &Call<'_>, stream: u32, answer: Duration) -> Result<Link, Refusal> {
+        let socket = self.connect_to(to, answer)?;
+        self.introduce(socket, to, answer, self.greeting(stream, self.options.streams.max(1)))
+    }
+
+    /// A connection over which nothing is said yet.
+    pub(super) fn connect_to(&self, to: &Call<'_>, answer: Duration) -> Result<TcpStream, Refusal> {
         let address = to.descriptor.tcp.ok_or(Refusal::Silent)?;
-        let left = to.deadline.saturating_duration_since(Instant::now());
-        let unanswered = |refusal| if refusal == Refusal::Late { Refusal::Unanswered } else { refusal };
-        let answer = answer.min(left);
+        let answer = answer.min(to.deadline.saturating_duration_since(Instant::now()));
         let socket = connect(address, answer, to.stop).map_err(|e| unanswered(e.into()))?;
         self.prepare(&socket)?;
+        Ok(socket)
+    }
+
+    /// Introduces this process to the one that is called, who may take `answer` until it shows that it is there.
+    pub(super) fn introduce(
+        &self,
+        socket: TcpStream,
+        to: &Call<'_>,
+        answer: Duration,
+        greeting: Greeting,
+    ) -> Result<Link, Refusal> {
+        let left = to.deadline.saturating_duration_since(Instant::now());
         // A kernel whose queue is full may take the call, and forget it.
-        let mut wire = DeadlineStream::new(&socket, answer, to.stop);
+        let mut wire = DeadlineStream::new(&socket, answer.min(left), to.stop);
         preamble::exchange(&mut wire, Purpose::ranks(self.keys.is_some())).map_err(unanswered)?;
         // Who is greeted may hold this connection as good before its answer comes here, so it is not dropped for another.
         let mut wire = DeadlineStream::new(&socket, left.min(PERSISTENCE * self.limits().greet), to.stop);
-        let greeting = Greeting { attempt: to.attempt, ..self.greeting(stream, self.options.streams.max(1)) };
+        let greeting = Greeting { attempt: to.attempt, ..greeting };
         let (answer, session) = match &self.keys {
             None => (call_in_the_clear(&mut wire, to.descriptor, greeting)?, None),
             Some(keys) => {
@@ -131,27 +163,44 @@ impl Connector {
         if answer.uid != to.descriptor.uid {
             return Err(Refusal::Stranger);
         }
-        Ok(Link { socket: Arc::new(socket), session })
+        Ok(Link { socket: Arc::new(socket), session, relay: None })
     }
 
-    /// Answers a caller, and keeps it pending until a group names it. `proven` is called once it has shown that it is
-    /// a tweed of our kind.
+    /// Answers a caller, and keeps it pending until a group names it, or joins it with whom it has called for. `proven` is
+    /// called once it has shown that it is a tweed of our kind.
     pub(crate) fn admit_wire(&self, socket: Arc<TcpStream>, proven: impl FnOnce()) -> Result<(), Refusal> {
         socket.set_nonblocking(true)?;
         self.prepare(&socket)?;
         let mut wire = DeadlineStream::until_shut(&*socket, self.limits().greet);
-        preamble::exchange(&mut wire, Purpose::ranks(self.keys.is_some()))?;
+        let (mut greeting, session) = self.hear(&mut wire, proven)?;
+        match greeting.relay_to.take() {
+            Some(to) => self.relay.enter((&greeting.uid, &to), socket),
+            None => self.keep_pending(greeting, Link { socket, session, relay: None }),
+        }
+    }
+
+    /// Hears a caller out, and answers.
+    pub(super) fn hear(
+        &self,
+        wire: &mut Wire<'_>,
+        proven: impl FnOnce(),
+    ) -> Result<(Greeting, Option<Session>), Refusal> {
+        preamble::exchange(&mut *wire, Purpose::ranks(self.keys.is_some()))?;
         proven();
-        let greeted = self.answer_caller(&mut wire);
+        let greeted = self.answer_caller(wire);
         // Who was late is told nothing: to a caller that is hung up on, another call is worth a try.
         if let Some(refusal) = greeted.as_ref().err().filter(|&why| *why != Refusal::Late) {
-            let _ = greeting::write(&mut wire, Kind::Refused, &[refusal.code()]);
+            let _ = greeting::write(wire, Kind::Refused, &[refusal.code()]);
         }
-        let (greeting, session) = greeted?;
+        greeted
+    }
+
+    /// A link that was introduced waits for a group that names its caller.
+    pub(super) fn keep_pending(&self, greeting: Greeting, link: Link) -> Result<(), Refusal> {
         let Greeting { uid, attempt, stream, streams, .. } = greeting;
-        let caller = Caller { uid: uid.clone(), key: session.as_ref().map(|s| s.key) };
+        let caller = Caller { uid: uid.clone(), key: link.session.as_ref().map(|s| s.key) };
         self.give_up_before((&uid, attempt), caller.key.as_ref());
-        let entered = self.pending.lock().enter(caller, attempt, (stream, streams), Link { socket, session });
+        let entered = self.pending.lock().enter(caller, attempt, (stream, streams), link);
         self.met.notify_all();
         entered
     }
@@ -183,7 +232,7 @@ impl Connector {
         Ok(theirs)
     }
 
-    fn greeting(&self, stream: u32, streams: u32) -> Greeting {
+    pub(super) fn greeting(&self, stream: u32, streams: u32) -> Greeting {
         Greeting { stream, streams, ..Greeting::new(&self.descriptor.uid, &self.descriptor.host) }
     }
 
@@ -206,15 +255,30 @@ impl Keys {
 }
 
 impl Link {
-    fn into_stream(self) -> io::Result<Stream> {
+    /// The connection alone.
+    pub(super) fn into_socket(self) -> io::Result<TcpStream> {
         // The listener may not have let go of it yet.
-        let socket = Arc::try_unwrap(self.socket).or_else(|shared| shared.try_clone())?;
+        Arc::try_unwrap(self.socket).or_else(|shared| shared.try_clone())
+    }
+
+    fn into_stream(mut self) -> io::Result<Arc<Stream>> {
+        let session = self.session.take();
+        let socket = self.into_socket()?;
         socket.set_nonblocking(true)?;
         let socket = mio::net::TcpStream::from_std(socket);
-        Ok(Stream::new(match self.session {
+        Ok(Arc::new(Stream::new(match session {
             None => Socket::Tcp(socket),
             Some(session) => Socket::Sealed(Box::new(Sealed::new(socket, session))),
-        }))
+        })))
+    }
+}
+
+/// That nothing is heard of the called one at all.
+fn unanswered(refusal: Refusal) -> Refusal {
+    if refusal == Refusal::Late {
+        Refusal::Unanswered
+    } else {
+        refusal
     }
 }
 

@@ -47,6 +47,8 @@ unsafe impl Send for Shared {}
 pub(crate) struct Links {
     pub(crate) shared: Option<Shared>,
     pub(crate) streams: Vec<Arc<Stream>>,
+    /// The process that hands on what goes over the stream, by its uid.
+    pub(crate) relay: Option<String>,
 }
 
 /// Guarded by the engine's lock.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -18,6 +19,11 @@ use crate::operation::compute::compute;
 use crate::sync::{LockRank, Mutex, MutexGuard};
 
 const WAKE: Token = Token(0);
+
+/// A link that another process hands on ends with that one too, whose own link may be seen to end a little later.
+const BLAME: Duration = Duration::from_millis(200);
+/// It looks so often meanwhile.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// Something new to watch.
 pub(crate) enum Watch {
@@ -57,6 +63,8 @@ pub(crate) struct Watcher {
     poll: Poll,
     sources: HashMap<Token, Source>,
     next: usize,
+    /// Links that were handed on and have ended: the peer, what was wrong, and until when its relay may be seen to be gone.
+    ended: Vec<(usize, Option<String>, Instant)>,
 }
 
 impl Watcher {
@@ -65,21 +73,40 @@ impl Watcher {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKE)?;
         let handle = WatcherHandle { added: Mutex::new(LockRank::Added, Vec::new()), waker };
-        Ok((Watcher { poll, sources: HashMap::new(), next: 1 }, handle))
+        Ok((Watcher { poll, sources: HashMap::new(), next: 1, ended: Vec::new() }, handle))
     }
 
     /// Runs until the node stops.
     pub(crate) fn run(mut self, node: &Arc<Driver>) {
         let mut events = Events::with_capacity(64);
         while !node.is_stopping() {
-            if self.poll.poll(&mut events, None).is_err() {
+            let pause = (!self.ended.is_empty()).then_some(LOOK);
+            if self.poll.poll(&mut events, pause).is_err() {
                 continue;
             }
             self.add_new(node);
             for event in events.iter().filter(|event| event.token() != WAKE) {
                 self.attend(node, event.token());
             }
+            self.blame(node);
         }
+    }
+
+    /// Of links that were handed on and have ended, says whether it was the peer that is gone or who was between.
+    fn blame(&mut self, node: &Arc<Driver>) {
+        self.ended.retain(|(peer, why, until)| {
+            let Some((host, gone)) = relay_of(node, *peer) else { return false };
+            if !gone && Instant::now() < *until {
+                return true;
+            }
+            let why = match (gone, why) {
+                (true, _) => format!("who handed on what it sent, on {host}, is gone; it may run still"),
+                (false, Some(why)) => format!("{why}, as came through {host}"),
+                (false, None) => format!("its connection, through {host}, was closed"),
+            };
+            node.post(Event::Lost(*peer, why));
+            false
+        });
     }
 
     fn add_new(&mut self, node: &Arc<Driver>) {
@@ -139,6 +166,10 @@ impl Watcher {
             // What it said over its other streams before it went may still be on its way.
             let speaks = |source: &Source| matches!(source, Source::Stream(other, ..) if *other == peer);
             let broken = why.is_some();
+            if relay_of(node, peer).is_some() {
+                self.ended.push((peer, why, Instant::now() + BLAME));
+                return;
+            }
             if broken || !self.sources.values().any(speaks) {
                 node.post(Event::Lost(peer, why.unwrap_or_else(|| "its connection was closed".into())));
             }
@@ -220,6 +251,15 @@ fn attend_stream(
             return None;
         }
     }
+}
+
+/// The host of the process that hands on what goes to that peer, and whether it is lost.
+fn relay_of(node: &Driver, peer: usize) -> Option<(String, bool)> {
+    let engine = node.engine.lock();
+    let uid = engine.host.links.get(peer)?.relay.as_ref()?;
+    let known = (0..engine.peers.len()).rev().filter_map(|at| Some((at, engine.peers.get(at)?)));
+    let relay = known.into_iter().find(|(_, p)| p.uid == *uid);
+    Some(relay.map_or_else(|| ("another host".into(), true), |(_, p)| (p.host.clone(), p.lost.is_some())))
 }
 
 impl Source {

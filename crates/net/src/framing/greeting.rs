@@ -20,6 +20,8 @@ pub(crate) enum Kind {
     Greeting = 3,
     /// What a caller that has no secret must sign, with its greeting (`connect::proof`).
     Challenge = 4,
+    /// Nothing: from now on a relay hands on what comes from the other end.
+    Joined = 5,
 }
 
 /// Sends one.

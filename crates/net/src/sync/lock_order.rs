@@ -50,6 +50,8 @@ pub(crate) enum LockRank {
     Added,
     /// `Crowd::state`: the callers of a listener that have not said who they are.
     CrowdState,
+    /// `Relay::state`: who waits for the other one of a pair, and pairs that are new.
+    Relay,
     /// `Refusals::by_reason`.
     Refusals,
     /// `Op::callback`.

@@ -52,7 +52,8 @@ pub(crate) fn descriptors(nodes: &[Node]) -> Vec<Vec<u8>> {
 /// What a rank says of its group.
 pub(crate) fn spec(number: u32, rank: u32, descriptors: &[Vec<u8>], rows: Vec<PlanRow>) -> GroupSpec {
     let (descriptors, config) = (descriptors.to_vec(), GroupConfig::default());
-    GroupSpec { name: "test".into(), number, rank, descriptors, rows, timeout: PATIENCE, config }
+    let missing = Vec::new();
+    GroupSpec { name: "test".into(), number, rank, descriptors, missing, rows, timeout: PATIENCE, config }
 }
 
 /// Settings of the loss-tolerant transport that lose little.

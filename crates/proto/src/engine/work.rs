@@ -1,6 +1,7 @@
 //! Carries out what the executors ask for.
 
 use crate::executor::{Action, Notice, Signal};
+use crate::layout::Reach;
 
 use super::error::EngineError;
 use super::host::{Host, Payload, Ticket};
@@ -122,7 +123,8 @@ impl<H: Host> Engine<H> {
         let mut message = active.message(Kind::Carried, ticket.send, ticket.slice);
         message.bytes = bytes as u32;
         let to = active.peer(ticket.to);
-        if bytes > 0 && active.group.endpoint.is_some() {
+        let direct = active.executor.layout().reach[ticket.to as usize] == Reach::Wire;
+        if bytes > 0 && direct && active.group.endpoint.is_some() {
             return self.send_datagrams(index, ticket, message);
         }
         self.peers.send(to, &message, Payload::Memory(at, bytes, ticket), &mut self.host);

@@ -42,7 +42,8 @@ pub struct Epoch {
     pub missing: Vec<(u16, u16)>,
     /// It holds from this step on, or earlier if the epoch before it broke.
     pub first_step: u64,
-    /// A member of the one before was lost: what waits for it waits in vain. Who leaves in good order is not lost.
+    /// A member of the one before was lost, or a link that it did not list as missing: what waits for them waits in vain.
+    /// Who leaves in good order is not lost.
     pub broken: bool,
 }
 

@@ -19,6 +19,13 @@ impl Ranks {
         self.0.get(rank / 64).is_some_and(|word| word >> (rank % 64) & 1 == 1)
     }
 
+    /// Whether all below `size` are in.
+    pub fn has_all(&self, size: usize) -> bool {
+        let word = |number: usize| self.0.get(number).copied().unwrap_or(0);
+        let rest = (1 << (size % 64)) - 1;
+        (0..size / 64).all(|number| word(number) == u64::MAX) && word(size / 64) & rest == rest
+    }
+
     /// Its words, the lowest ranks first.
     pub fn words(&self) -> &[u64] {
         &self.0
@@ -35,5 +42,22 @@ impl FromIterator<usize> for Ranks {
         let mut found = Ranks::default();
         ranks.into_iter().for_each(|rank| found.insert(rank));
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_are_in_when_none_is_missing() {
+        for size in [0, 1, 63, 64, 65, 128, 200] {
+            let all: Ranks = (0..size).collect();
+            assert!(all.has_all(size) && !all.has_all(size + 1));
+            for missing in 0..size {
+                let others: Ranks = (0..size + 70).filter(|&rank| rank != missing).collect();
+                assert!(!others.has_all(size), "{size} without {missing}");
+            }
+        }
     }
 }

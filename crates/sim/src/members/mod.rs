@@ -9,7 +9,9 @@
 //! * nobody goes on proposing then.
 
 mod plan;
+mod traffic;
 mod world;
 
 pub use plan::{scenario, Fault, Id, Plan};
+pub use traffic::{traffic, Traffic};
 pub use world::{describe, run, verify, Report};

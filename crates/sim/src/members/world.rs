@@ -67,7 +67,7 @@ struct World<'a> {
     trace: Option<Vec<String>>,
 }
 
-fn key(id: Id) -> Key {
+pub(super) fn key(id: Id) -> Key {
     // Not in the order of ids: the lowest key may be anybody's.
     let mut key = [0; 32];
     key[..8].copy_from_slice(&mix(id as u64 + 1).to_be_bytes());

@@ -68,8 +68,12 @@ def _network(
 
 
 def place(rate: str, loss: str) -> str:
-    """Where steps were timed, as notes of `tweed reproduce compression` have it."""
-    return rate if loss == LOSSES[0] else f"{rate},loss={loss.replace(' ', '')}"
+    """Where sides had turns, as notes of `tweed reproduce compression` have it.
+
+    Rates that its own page has go by their names where nothing is lost.
+    """
+    is_theirs = rate in compression.WORDS and loss == LOSSES[0]
+    return rate if is_theirs else f"{rate},loss={loss.replace(' ', '')}"
 
 
 def quickest(lines: Sequence[Line], rate: str) -> str | None:
@@ -122,7 +126,7 @@ def _steps_s(lines: Sequence[Line], place: ltp.Place) -> dict[str, float]:
 def _strategies(lines: Sequence[Line]) -> Table:
     rows = []
     for side in (DDP, *TYPED):
-        times = [_ms(step_s(lines, side, rate)) for rate in RATES]
+        times = [_ms(step_s(lines, side, place(rate, LOSSES[0]))) for rate in RATES]
         name, _, sent, reached = _cells(lines, side, "10mbit")
         rows.append([name, reached, sent, *times])
     steps = [f"a step at {rate}" for rate in RATES.values()]

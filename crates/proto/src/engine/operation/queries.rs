@@ -51,7 +51,7 @@ impl<C> ActiveOp<C> {
     pub(in crate::engine) fn expected_from_wires(&self) -> BTreeMap<usize, u64> {
         let (layout, mut expected) = (self.executor.layout(), BTreeMap::new());
         for input in &self.executor.program().inputs {
-            let far = |(_, src): &&(u32, Rank)| layout.reach[*src as usize] == Reach::Wire;
+            let far = |(_, src): &&(u32, Rank)| layout.reach[*src as usize] != Reach::Shared;
             for &(_, src) in input.sends.iter().filter(far) {
                 *expected.entry(self.peer(src)).or_default() += layout.chunk_bytes[input.chunk as usize];
             }

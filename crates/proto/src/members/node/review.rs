@@ -85,7 +85,9 @@ impl Node {
         let members: Vec<Member> = kept.iter().map(|&rank| last.members[rank]).collect();
         let loss = kept.len() < last.members.len();
         // Who leaves takes part until the epoch holds: it breaks no step.
-        let is_broken = reached.len() < last.members.len();
+        let lost = reached.len() < last.members.len();
+        let fresh = broken.iter().any(|pair| !last.missing.contains(pair));
+        let is_broken = lost || fresh;
         let direct = |&&rank: &&usize| self.is_heard(last.members[rank]);
         let missing = renumbered(&broken, &kept);
         let mut epoch = Epoch {
@@ -96,7 +98,6 @@ impl Node {
             missing,
             broken: is_broken,
         };
-        let fresh = broken.iter().any(|pair| !last.missing.contains(pair));
         let mended = !loss && broken.len() < last.missing.len();
         let before = kept.iter().filter(|&&rank| last.members[rank] != self.me).filter(direct);
         let before = before.filter(|&&rank| last.rank(self.me).is_some_and(|own| rank < own)).count() as u64;
@@ -105,7 +106,7 @@ impl Node {
         let join = epoch.members.len() > kept.len() || epoch.voters != last.voters;
         let why = [loss || fresh, join, mended];
         // Who is new may hear one that is not reached, and say so with its first beat.
-        let unsure = fresh || (is_broken && self.view.has_new(last, self.now));
+        let unsure = fresh || (lost && self.view.has_new(last, self.now));
         why.contains(&true).then_some(Change { epoch, why, unsure, stay: kept.len(), before })
     }
 
