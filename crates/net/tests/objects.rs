@@ -15,7 +15,7 @@ fn options(secret: Option<&str>) -> ObjectsOptions {
         secret: secret.map(|text| Secret::new(text).unwrap()),
         testbed: None,
         most_bytes: 64 << 20,
-        shares_memory: true,
+        wire_only: false,
         costs: Costs {
             latency: Duration::from_micros(50),
             rate: 1 << 30,
@@ -161,9 +161,7 @@ fn a_sum_ends_when_one_of_its_sources_is_deleted() {
 #[test]
 fn what_has_no_room_ends_its_call_at_once() {
     let mut all = processes(2);
-    all.push(
-        Objects::open(ObjectsOptions { most_bytes: 1 << 20, shares_memory: false, ..options(None) }).unwrap(),
-    );
+    all.push(Objects::open(ObjectsOptions { most_bytes: 1 << 20, ..options(None) }).unwrap());
     meet(&all[2], &all);
     put(&all[0], 1, &vec![1.0; LARGE]);
     put(&all[1], 2, &vec![1.0; LARGE]);
@@ -198,9 +196,22 @@ fn wrong_uses_are_named() {
     assert!(refused.contains("secret"), "{refused}");
 }
 
-/// Bytes that objects take in a process.
-fn used(at: &Objects) -> u64 {
-    at.room().0
+/// Where a file that is mapped came from; none: memory of this process alone.
+fn file_of(finished: &Finished) -> Option<String> {
+    let address = finished.memory.address() as usize;
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let holds = |line: &&str| {
+        let (begin, rest) = line.split_once('-').unwrap();
+        let ends = [begin, rest.split(' ').next().unwrap()];
+        let [begin, end] = ends.map(|end| usize::from_str_radix(end, 16).unwrap());
+        begin <= address && address < end
+    };
+    let name = maps.lines().find(holds).and_then(|line| line.split("/memfd:").nth(1));
+    name.map(str::to_owned)
+}
+
+fn used(all: &[Objects]) -> Vec<u64> {
+    all.iter().map(|at| at.room().0 >> 20).collect()
 }
 
 #[test]
@@ -209,8 +220,10 @@ fn neighbours_read_one_memory_which_stays_when_its_maker_is_gone() {
     let right: Vec<f32> = (0..LARGE).map(|i| i as f32).collect();
     put(&all[0], 1, &right);
     // Copies feed others, too: whoever has mapped it passes that on.
-    let copies: Vec<Finished> = all[1..].iter().map(|at| ended(at, get(at, 1)).unwrap()).collect();
-    assert_eq!(all.iter().map(used).collect::<Vec<_>>(), [4 << 20, 0, 0, 0]);
+    let copies: Vec<Finished> = all.iter().map(|at| ended(at, get(at, 1)).unwrap()).collect();
+    let file = file_of(&copies[0]);
+    assert!(file.is_some() && copies.iter().all(|copy| file_of(copy) == file));
+    assert_eq!(used(&all), [4; 4], "it counts at each, as the last of them frees it");
     all[0].delete(ObjectId(1)).unwrap();
     put(&all[0], 2, &vec![0.0; LARGE]); // what was let go of may be taken again
     drop(all.remove(0));
@@ -230,23 +243,51 @@ fn a_neighbour_reads_behind_the_mark_while_the_rest_is_written() {
         all[0].advance(ObjectId(1), (begin + half) as u64).unwrap();
         let mut mark = begin as u64;
         while mark <= begin as u64 {
-            let (found, at) =
-                all[1].mark(ObjectId(1), mark, PATIENCE).unwrap().expect("the writer has begun");
+            let (found, at) = all[1].mark(ObjectId(1), mark, PATIENCE).unwrap().unwrap();
+            assert!(at <= (begin + half) as u64, "no byte beyond the writer's mark");
             // SAFETY: behind the mark.
             let last = unsafe { found.memory.address().add(at as usize - 1).read() };
             assert_eq!((*seen.get_or_insert(found.memory.address()), last), (found.memory.address(), 1));
             mark = at;
         }
     }
-    assert_eq!((ended(&all[1], call).unwrap().memory.len(), used(&all[1])), (2 * half, 0));
+    assert!(values(&ended(&all[1], call).unwrap()).iter().all(|&value| value == f32::from_le_bytes([1; 4])));
+}
+
+#[test]
+fn a_copy_whose_maker_is_gone_goes_on_in_memory_of_its_own() {
+    let mut all = processes(3);
+    let (size, half) = (4 * LARGE, 2 * LARGE + 5);
+    let kind = (DType::U8, &[size as u64][..]);
+    let memory = all[0].create(ObjectId(1), kind, PATIENCE, &|| false).unwrap();
+    // SAFETY: nobody else has it.
+    unsafe { memory.address().write_bytes(9, size) }; // what is beyond the mark is nobody's to read
+                                                      // SAFETY: as above.
+    unsafe { memory.address().write_bytes(1, half) };
+    let call = get(&all[1], 1);
+    all[0].advance(ObjectId(1), half as u64).unwrap();
+    let (seen, mark) = all[1].mark(ObjectId(1), 0, PATIENCE).unwrap().unwrap();
+    assert!(file_of(&seen).is_some() && 0 < mark && mark <= half as u64);
+    drop((all.remove(0), memory));
+    let whole: Vec<u8> = (0..size).map(|at| if at < half { 1 } else { 2 }).collect();
+    all[1].put(ObjectId(1), kind, &whole, PATIENCE, &|| false).unwrap();
+    let copy = ended(&all[0], call).unwrap();
+    // SAFETY: all of it is there, and nobody writes it any more.
+    let bytes = unsafe { std::slice::from_raw_parts(copy.memory.address(), size) };
+    assert!(bytes == whole);
+    // It is no file any more that could be passed on, and others get what is right.
+    let others: Vec<Finished> = all.iter().map(|at| ended(at, get(at, 1)).unwrap()).collect();
+    // SAFETY: as above.
+    let right = |of: &Finished| unsafe { std::slice::from_raw_parts(of.memory.address(), size) } == whole;
+    assert!(others.iter().all(right));
 }
 
 #[test]
 fn whoever_shares_no_memory_gets_blocks() {
     let mut all = processes(1);
-    all.push(Objects::open(ObjectsOptions { shares_memory: false, ..options(None) }).unwrap());
+    all.push(Objects::open(ObjectsOptions { wire_only: true, ..options(None) }).unwrap());
     meet(&all[1], &all);
     put(&all[0], 1, &vec![1.5; LARGE]);
-    assert_eq!(values(&ended(&all[1], get(&all[1], 1)).unwrap()), vec![1.5; LARGE]);
-    assert_eq!(used(&all[1]), 4 << 20);
+    let copy = ended(&all[1], get(&all[1], 1)).unwrap();
+    assert_eq!((values(&copy), file_of(&copy)), (vec![1.5; LARGE], None));
 }

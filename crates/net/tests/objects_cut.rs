@@ -21,7 +21,7 @@ fn open() -> Objects {
         secret: None,
         testbed: None,
         most_bytes: 1 << 30,
-        shares_memory: false,
+        wire_only: true,
         costs,
         silence: PATIENCE,
         patience: PATIENCE,

@@ -1,23 +1,28 @@
-//! Memory of objects that neighbours map: a file without a name for each, which its maker writes and others only read.
+//! Memory of objects that neighbours map: a file without a name in any folder for each, which its maker writes and others
+//! only read.
 //!
-//! A neighbour opens it by its maker's number of it (`/proc/PID/fd`), which the kernel allows to the same user alone; the link
-//! over which it is named is sealed. What is mapped stays when its maker lets go of it, or dies. A neighbour's mapping is
-//! private: what it writes there (a continued pull, or a user by force) nobody else sees, nor do forks.
+//! A neighbour opens it by its maker's number of it (`/proc/PID/fd`), which the kernel allows to the same user alone. The
+//! random tag that the file is called by comes over the link, so nobody maps for another what that one has not been told
+//! of. What is mapped stays when its maker lets go of it, or dies, and does not shrink under who reads it (a seal). A
+//! neighbour's mapping is private: what it writes there (a pull that goes on, or a user by force) nobody else sees.
 
+use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::ptr::NonNull;
 
 use tweed_proto::objects::FileId;
 
+use crate::connect::descriptor::random_hex;
 use crate::link::fork;
 use crate::link::sockopt::done;
 
-/// What such a file is called; others are not opened.
-const NAME: &str = "/memfd:tweed-object ";
 const PAGE: usize = 4096;
+const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+/// Its owner reads it. The maker's descriptor was there before.
+const MODE: u32 = 0o400;
 
 /// A file, and where it lies in this process.
 #[derive(Debug)]
@@ -26,7 +31,7 @@ pub(super) struct Mapped {
     bytes: usize,
     /// Others open it by its number.
     file: File,
-    id: FileId,
+    tag: u128,
     is_made_here: bool,
 }
 
@@ -35,58 +40,63 @@ impl Mapped {
     pub(super) fn make(bytes: usize) -> io::Result<Mapped> {
         fork::install()?;
         let bytes = bytes.next_multiple_of(PAGE);
-        // SAFETY: a plain system call with a static name.
-        let fd = unsafe {
-            libc::memfd_create(c"tweed-object".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)
-        };
+        let tag = u128::from_str_radix(&random_hex()?, 16).map_err(io::Error::other)?;
+        let name = CString::new(name_of(tag))?;
+        // SAFETY: a plain system call with a name that lives as long.
+        let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the descriptor is new and owned by nobody else.
         let file = unsafe { File::from_raw_fd(fd) };
+        fork::shut_in_children(&file);
         file.set_len(bytes as u64)?;
-        // SAFETY: a plain system call on our own file. Others rely on it that what they have mapped stays there.
-        done(unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) })?;
-        let id = identify(&file)?;
+        file.set_permissions(fs::Permissions::from_mode(MODE))?;
+        // SAFETY: a plain system call on our own file.
+        done(unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, SEALS) })?;
         let mut registry = fork::registry();
         let start = map(&file, bytes, libc::MAP_SHARED)?;
-        registry.add(start.as_ptr(), bytes as u64, Some(fd));
-        registry.lend(start.as_ptr(), 0, bytes as u64);
-        drop(registry);
-        fork::shut_in_children(&file);
-        Ok(Mapped { start, bytes, file, id, is_made_here: true })
+        registry.add_settled(start.as_ptr(), bytes as u64, fd);
+        Ok(Mapped { start, bytes, file, tag, is_made_here: true })
     }
 
     /// The first `bytes` of what process `pid` has under that number.
     pub(super) fn open(pid: u32, id: FileId, bytes: u64) -> io::Result<Mapped> {
         let stranger = || io::Error::new(io::ErrorKind::InvalidData, "it is not the memory that was named");
-        let path = format!("/proc/{pid}/fd/{}", id.descriptor);
-        if !fs::read_link(&path)?.to_string_lossy().starts_with(NAME) {
+        let place = format!("/proc/{pid}/fd/{}", id.descriptor);
+        // First a mere handle: to open a device or a pipe could do something.
+        let handle = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(place)?;
+        let own = format!("/proc/self/fd/{}", handle.as_raw_fd());
+        if fs::read_link(&own)?.as_os_str() != format!("/memfd:{} (deleted)", name_of(id.tag)).as_str() {
             return Err(stranger());
         }
-        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-        let found = identify(&file)?;
+        let file = File::open(own)?;
         // SAFETY: a plain question.
         let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
-        let can_shrink = seals < 0 || seals & libc::F_SEAL_SHRINK == 0;
-        if (found.device, found.inode) != (id.device, id.inode)
-            || can_shrink
-            || file.metadata()?.len() < bytes
-        {
+        if seals < 0 || seals & SEALS != SEALS || file.metadata()?.len() < bytes {
             return Err(stranger());
         }
         fork::shut_in_children(&file);
         let bytes = usize::try_from(bytes).map_err(|_| stranger())?;
         let start = map(&file, bytes, libc::MAP_PRIVATE)?;
-        Ok(Mapped { start, bytes, file, id: found, is_made_here: false })
+        Ok(Mapped { start, bytes, file, tag: id.tag, is_made_here: false })
     }
 
     pub(super) fn id(&self) -> FileId {
-        FileId { descriptor: self.file.as_raw_fd() as u32, ..self.id }
+        FileId { descriptor: self.file.as_raw_fd() as u32, tag: self.tag }
     }
 
     pub(super) fn is_made_here(&self) -> bool {
         self.is_made_here
+    }
+
+    /// Writes some of what was made here. To pages that are not there yet this takes half the time of a copy, which stumbles
+    /// over each of them, and has it filled with zeros first. `false`: it cannot be.
+    ///
+    /// # Safety
+    /// Nobody reads or writes these bytes meanwhile.
+    pub(super) unsafe fn write(&self, begin: u64, bytes: &[u8]) -> bool {
+        self.is_made_here && self.file.write_all_at(bytes, begin).is_ok()
     }
 }
 
@@ -100,9 +110,8 @@ impl Drop for Mapped {
     }
 }
 
-fn identify(file: &File) -> io::Result<FileId> {
-    let known = file.metadata()?;
-    Ok(FileId { descriptor: file.as_raw_fd() as u32, device: known.dev(), inode: known.ino() })
+fn name_of(tag: u128) -> String {
+    format!("tweed-object-{tag:032x}")
 }
 
 fn map(file: &File, bytes: usize, kind: i32) -> io::Result<NonNull<u8>> {
@@ -129,7 +138,14 @@ pub(super) fn most_files() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
+
+    fn first(of: &Mapped) -> u8 {
+        // SAFETY: nobody writes it meanwhile.
+        unsafe { of.start.as_ptr().read() }
+    }
 
     #[test]
     fn what_is_mapped_stays_and_what_is_written_there_is_ones_own() {
@@ -140,23 +156,69 @@ mod tests {
         let read = [(); 2].map(|()| Mapped::open(pid, id, 10).expect("it is opened"));
         // SAFETY: as above.
         unsafe { read[0].start.as_ptr().write(8) };
+        let passed_on = Mapped::open(pid, read[1].id(), 10).expect("a neighbour passes it on");
         drop(made);
-        let [own, other] = read.map(|mapped| {
-            // SAFETY: as above.
-            unsafe { mapped.start.as_ptr().read() }
-        });
-        assert_eq!((own, other), (8, 7));
+        assert_eq!((first(&read[0]), first(&read[1]), first(&passed_on)), (8, 7, 7));
+        assert!(Mapped::open(pid, id, 10).is_err(), "its maker has it no more");
+    }
+
+    #[test]
+    fn what_its_maker_writes_later_is_seen() {
+        let made = Mapped::make(2 * PAGE).expect("a file is made");
+        let read = Mapped::open(std::process::id(), made.id(), 2 * PAGE as u64).expect("it is opened");
+        assert_eq!(first(&read), 0, "a page that was read before it was written");
+        // SAFETY: nobody else writes it.
+        unsafe { made.start.as_ptr().write(7) };
+        assert_eq!(first(&read), 7);
     }
 
     #[test]
     fn what_is_not_the_memory_that_was_named_is_not_opened() {
         let (made, pid) = (Mapped::make(10).expect("a file is made"), std::process::id());
-        let other = FileId { inode: made.id().inode + 1, ..made.id() };
+        let other = FileId { tag: made.id().tag ^ 1, ..made.id() };
         let null = File::open("/dev/null").expect("it is there");
-        let null = identify(&null).expect("it is known");
+        let null = FileId { descriptor: null.as_raw_fd() as u32, ..made.id() };
         assert!(Mapped::open(pid, other, 10).is_err());
         assert!(Mapped::open(pid, null, 0).is_err());
         assert!(Mapped::open(pid, made.id(), 1 << 20).is_err(), "it is not that long");
-        drop(made);
+    }
+
+    #[test]
+    fn others_may_read_it_and_nobody_cuts_it_off() {
+        let made = Mapped::make(PAGE).expect("a file is made");
+        assert_eq!(made.file.metadata().expect("it is known").mode() & 0o7777, MODE);
+        assert!(made.file.set_len(0).is_err());
+        // SAFETY: nobody else has it.
+        assert!(unsafe { made.write(1, &[5; 7]) });
+        // SAFETY: as above.
+        assert_eq!(unsafe { std::slice::from_raw_parts(made.start.as_ptr(), 3) }, [0, 5, 5]);
+        let read = Mapped::open(std::process::id(), made.id(), PAGE as u64).expect("it is opened");
+        // SAFETY: as above.
+        assert!(!unsafe { read.write(1, &[6; 7]) });
+    }
+
+    #[test]
+    fn a_fork_sees_what_was_there_and_what_it_writes_stays_its_own() {
+        let made = Mapped::make(2 * PAGE).expect("a file is made");
+        let read = Mapped::open(std::process::id(), made.id(), 2 * PAGE as u64).expect("it is opened");
+        // SAFETY: nobody else has it.
+        unsafe { made.start.as_ptr().write(7) };
+        // SAFETY: the child makes plain system calls, and ends without running destructors.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let is_right = first(&made) == 7 && first(&read) == 7;
+            // SAFETY: the child's own.
+            let is_shut = unsafe {
+                made.start.as_ptr().write(1);
+                read.start.as_ptr().write(2);
+                libc::fcntl(made.id().descriptor as i32, libc::F_GET_SEALS) < 0
+            };
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(!is_right || !is_shut)) };
+        }
+        let mut status = 0;
+        // SAFETY: the child is ours.
+        unsafe { libc::waitpid(child, &mut status, 0) };
+        assert_eq!((status, first(&made), first(&read)), (0, 7, 7));
     }
 }

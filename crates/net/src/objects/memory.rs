@@ -39,10 +39,29 @@ impl Room {
         self.used().saturating_add(bytes) <= self.most
     }
 
+    /// So many bytes count as used, whether there is room or not, for as long as what is returned is held.
+    pub(super) fn take(self: &Arc<Self>, bytes: u64) -> Taken {
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+        Taken { bytes, room: Arc::clone(self) }
+    }
+
     /// Whether so many bytes are to lie in a file.
     fn wants_file(&self, bytes: u64) -> bool {
         let is_worth_it = bytes > SMALL_BYTES && self.is_shared.load(Ordering::Relaxed);
         is_worth_it && self.files.load(Ordering::Relaxed) < self.most_files
+    }
+}
+
+/// Bytes that count as used.
+#[derive(Debug)]
+pub(super) struct Taken {
+    bytes: u64,
+    room: Arc<Room>,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.room.used.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -51,11 +70,12 @@ impl Room {
 pub struct Memory {
     start: NonNull<u8>,
     bytes: usize,
-    room: Arc<Room>,
+    /// What is mapped counts as a copy would: its maker may let go of it first.
+    taken: Taken,
     /// In which it lies; none: on the heap.
     file: Option<Mapped>,
-    /// It takes room here: it was made here, or written.
-    counts: AtomicBool,
+    /// It was mapped, and has been written since: the file is not all of it.
+    is_own: AtomicBool,
 }
 
 // SAFETY: plain bytes; who may read and write which of them is the contract of `read` and `write`.
@@ -75,38 +95,30 @@ impl Memory {
             // SAFETY: the layout has a size above 0.
             None => NonNull::new(unsafe { alloc_zeroed(layout(length)?) })?,
         };
-        room.used.fetch_add(bytes, Ordering::Relaxed);
-        Some(Memory::over(start, length, file, true, room))
+        Some(Memory::over(start, length, file, room))
     }
 
-    /// What process `pid` has under that number. It counts as used there.
+    /// What process `pid` has under that number. It counts as used here, too.
     pub(super) fn open(pid: u32, id: FileId, bytes: u64, room: &Arc<Room>) -> Option<Arc<Memory>> {
-        let file = Mapped::open(pid, id, bytes).ok().filter(|_| room.wants_file(bytes))?;
-        Some(Memory::over(file.start, bytes as usize, Some(file), false, room))
+        let file = room.wants_file(bytes).then(|| Mapped::open(pid, id, bytes).ok()).flatten()?;
+        Some(Memory::over(file.start, bytes as usize, Some(file), room))
     }
 
-    fn over(
-        start: NonNull<u8>,
-        bytes: usize,
-        file: Option<Mapped>,
-        counts: bool,
-        room: &Arc<Room>,
-    ) -> Arc<Memory> {
+    fn over(start: NonNull<u8>, bytes: usize, file: Option<Mapped>, room: &Arc<Room>) -> Arc<Memory> {
         room.files.fetch_add(u64::from(file.is_some()), Ordering::Relaxed);
-        Arc::new(Memory { start, bytes, room: Arc::clone(room), file, counts: AtomicBool::new(counts) })
+        let (taken, is_own) = (room.take(bytes as u64), AtomicBool::new(false));
+        Arc::new(Memory { start, bytes, taken, file, is_own })
     }
 
     /// By which neighbours map it; none: its bytes lie in no file, or not all of them.
     pub(super) fn file(&self) -> Option<FileId> {
-        let is_in_file = |file: &&Mapped| file.is_made_here() || !self.counts.load(Ordering::Relaxed);
-        self.file.as_ref().filter(is_in_file).map(Mapped::id)
+        let is_all = |file: &&Mapped| file.is_made_here() || !self.is_own.load(Ordering::Relaxed);
+        self.file.as_ref().filter(is_all).map(Mapped::id)
     }
 
-    /// From now on it is written here. What was mapped takes memory of this process's own then, and its file is not all of it.
+    /// From now on it is written here.
     pub(super) fn own(&self) {
-        if !self.counts.swap(true, Ordering::Relaxed) {
-            self.room.used.fetch_add(self.bytes as u64, Ordering::Relaxed);
-        }
+        self.is_own.store(true, Ordering::Relaxed);
     }
 
     /// Where it begins, for as long as it is held.
@@ -141,8 +153,11 @@ impl Memory {
     /// Nobody reads or writes these meanwhile.
     pub(super) unsafe fn write(&self, begin: u64, bytes: &[u8]) -> bool {
         let Some(at) = self.at(begin, bytes.len() as u64) else { return false };
-        // SAFETY: within the allocation, and nobody else's meanwhile.
-        unsafe { at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        // SAFETY: within the file, and nobody else's meanwhile.
+        if !self.file.as_ref().is_some_and(|file| unsafe { file.write(begin, bytes) }) {
+            // SAFETY: within the allocation, and nobody else's meanwhile.
+            unsafe { at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        }
         true
     }
 
@@ -157,13 +172,10 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         if self.file.take().is_some() {
-            self.room.files.fetch_sub(1, Ordering::Relaxed);
+            self.taken.room.files.fetch_sub(1, Ordering::Relaxed);
         } else if let Some(layout) = layout(self.bytes) {
             // SAFETY: allocated in `new`, with this layout.
             unsafe { dealloc(self.start.as_ptr(), layout) };
-        }
-        if *self.counts.get_mut() {
-            self.room.used.fetch_sub(self.bytes as u64, Ordering::Relaxed);
         }
     }
 }
@@ -202,20 +214,39 @@ mod tests {
         assert!(Memory::new(101, &room).is_none());
     }
 
+    fn shared(most: u64) -> Arc<Room> {
+        let room = Room::new(most);
+        room.is_shared.store(true, Ordering::Relaxed);
+        room
+    }
+
     #[test]
-    fn what_is_mapped_counts_once_and_what_is_written_there_is_not_passed_on() {
-        let (maker, reader) = (Room::new(1 << 20), Room::new(1 << 20));
-        let before = Memory::new(SMALL_BYTES + 1, &maker).unwrap();
-        assert_eq!(before.file(), None, "there is no neighbour");
-        [&maker, &reader].into_iter().for_each(|room| room.is_shared.store(true, Ordering::Relaxed));
-        let made = Memory::new(SMALL_BYTES + 1, &maker).unwrap();
-        let id = made.file().unwrap();
-        let mapped = Memory::open(std::process::id(), id, SMALL_BYTES + 1, &reader).unwrap();
-        assert_eq!((mapped.file().map(|of| of.inode), reader.used()), (Some(id.inode), 0));
+    fn what_is_mapped_counts_at_both_and_what_is_written_there_is_not_passed_on() {
+        let (maker, reader, pid) = (shared(1 << 20), shared(1 << 20), std::process::id());
+        let size = SMALL_BYTES + 1;
+        let made = Memory::new(size, &maker).unwrap();
+        let mapped = Memory::open(pid, made.file().unwrap(), size, &reader).unwrap();
+        assert_eq!((maker.used(), reader.used()), (size, size));
+        // SAFETY: nobody else has it.
+        assert!(unsafe { made.write(0, &[7]) });
+        assert!(Memory::open(pid, mapped.file().unwrap(), size, &reader).is_some(), "it is passed on");
+        drop(made);
+        assert_eq!((maker.used(), reader.used()), (0, size));
+        // SAFETY: as above.
+        assert_eq!(unsafe { mapped.read(0..2) }, Some(&[7, 0][..]));
         mapped.own();
-        assert_eq!((mapped.file(), reader.used()), (None, SMALL_BYTES + 1));
-        drop((mapped, made, before));
-        assert_eq!((maker.used(), reader.used()), (0, 0));
+        assert_eq!(mapped.file(), None);
+        drop(mapped);
+        assert_eq!((reader.used(), reader.files.load(Ordering::Relaxed)), (0, 0));
+    }
+
+    #[test]
+    fn what_is_small_or_has_no_neighbour_or_one_file_too_many_lies_on_the_heap() {
+        let (alone, room) = (Room::new(1 << 20), shared(1 << 20));
+        assert_eq!(Memory::new(SMALL_BYTES + 1, &alone).unwrap().file(), None);
+        assert_eq!(Memory::new(SMALL_BYTES, &room).unwrap().file(), None);
+        room.files.store(room.most_files, Ordering::Relaxed);
+        assert_eq!(Memory::new(SMALL_BYTES + 1, &room).unwrap().file(), None);
     }
 
     #[test]

@@ -40,8 +40,8 @@ pub struct ObjectsOptions {
     pub testbed: Option<String>,
     /// So many bytes its objects may take.
     pub most_bytes: u64,
-    /// Processes of one host and network map each other's memory.
-    pub shares_memory: bool,
+    /// Share no memory, not even within a host.
+    pub wire_only: bool,
     /// What is known of its links.
     pub costs: Costs,
     /// A process that cannot be reached for so long is lost.
@@ -69,7 +69,7 @@ pub struct Objects {
 impl Objects {
     /// Listens, and knows nobody yet.
     pub fn open(options: ObjectsOptions) -> Result<Objects, EngineError> {
-        let ObjectsOptions { address, secret, testbed, most_bytes, shares_memory, costs, silence, patience } =
+        let ObjectsOptions { address, secret, testbed, most_bytes, wire_only, costs, silence, patience } =
             options;
         // A link that is silent ends after half of it, and for the other half its process is called anew.
         let silence = silence / 2;
@@ -79,7 +79,7 @@ impl Objects {
         let failed = |e: std::io::Error| EngineError::setup("objects cannot be shared", e);
         let bound = links.listen(address, testbed.as_deref())?;
         let descriptor = PeerDescriptor::new(Some(hex(&links.key())), Some(bound)).map_err(failed)?;
-        let descriptor = PeerDescriptor { wire_only: !shares_memory, ..descriptor };
+        let descriptor = PeerDescriptor { wire_only, ..descriptor };
         let (sums, jobs) = channel();
         let state = State::new(descriptor.clone(), costs, most_bytes, Arc::clone(&links), sums);
         let state = Mutex::new(LockRank::Objects, state);

@@ -1,6 +1,7 @@
 //! Bytes on their way: what this process pulls from others, and what others pull from it.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{fence, Ordering};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -8,7 +9,7 @@ use tweed_proto::objects::{
     Buffer, Costs, Failure, FileId, Fold, Frame, ObjectId, Process, Pull, Sink, Slot, Stream, SMALL_BYTES,
 };
 
-use super::memory::{Memory, Piece, Room};
+use super::memory::{Memory, Piece, Room, Taken};
 use super::state::State;
 use super::sums::Part;
 
@@ -17,17 +18,21 @@ pub(super) struct Inflow {
     from: Process,
     pull: Pull,
     sink: Sink,
-    /// None while nothing has come of what is mapped.
-    memory: Option<Arc<Memory>>,
-    /// It is mapped: this file, once that is known.
-    maps: Option<Option<FileId>>,
-    /// The byte of the buffer that the first one in memory is.
-    base: u64,
+    source: Source,
     /// Up to here it has come.
     cursor: u64,
-    end: u64,
-    /// Where it began, and when it was asked for.
+    /// Where blocks began, and when they were asked for.
     began: (u64, Instant),
+}
+
+/// From where bytes come.
+enum Source {
+    /// From its feeder as blocks, into memory whose first byte is byte `base` of the buffer.
+    Blocks { memory: Arc<Memory>, base: u64 },
+    /// A neighbour is asked for its file. There is room to map it.
+    Asked { _room: Taken },
+    /// They are in this file, which is mapped.
+    Mapped(Arc<Memory>, FileId),
 }
 
 /// A pull of another process.
@@ -38,6 +43,18 @@ pub(super) struct Serve {
     /// Up to here blocks have left, and so many have not been taken in yet.
     cursor: u64,
     under_way: u64,
+}
+
+impl Serve {
+    /// Up to which byte a neighbour is told next that the memory is there, if there is news.
+    fn show(&mut self, file: Option<FileId>, readable: u64) -> Option<u64> {
+        let Pull { end, block, .. } = self.pull;
+        let whole = if readable >= end { end } else { readable / block * block };
+        let end = file.map_or(self.cursor, |_| self.cursor.max(whole));
+        let is_news = file.is_none() || end > self.cursor;
+        self.cursor = end;
+        is_news.then_some(end)
+    }
 }
 
 /// What a stream into a slot has brought: it stays until the slot is over.
@@ -93,58 +110,50 @@ fn window(block: u64, costs: &Costs) -> u64 {
 }
 
 impl State {
-    /// Asks for bytes: for a neighbour's memory, or for blocks.
+    /// Asks for bytes: for a neighbour's memory, or for blocks. Later, if there is no room for the copy.
     pub(super) fn open(&mut self, stream: Stream, pull: Pull, sink: Sink) {
-        let Pull { from, offset, end, .. } = pull;
-        // A copy that goes on has memory already.
-        let goes_on = offset > 0 && matches!(sink, Sink::Copy(_));
-        if goes_on || end <= SMALL_BYTES || !self.is_neighbour(from) {
+        let Pull { from, buffer, offset, end, .. } = pull;
+        let is_copy = matches!(sink, Sink::Copy(_));
+        let goes_on = is_copy && offset > 0 && self.store.buffers.contains_key(&buffer);
+        let room = &self.store.room;
+        if is_copy && !goes_on && end <= room.most && !room.has(end) {
+            return self.parked.push((stream, pull, sink));
+        }
+        // What goes on does so in its own memory.
+        if goes_on || end <= SMALL_BYTES || end > room.most || !self.is_neighbour(from) {
             return self.open_blocks(stream, pull, sink);
         }
-        let began = (offset, Instant::now());
-        let inflow =
-            Inflow { from, pull, sink, memory: None, maps: Some(None), base: 0, cursor: offset, end, began };
-        self.inflows.insert(stream, inflow);
-        self.tell(from, &Frame::Pull { stream, pull, maps: true }, None);
+        let source = Source::Asked { _room: room.take(end) };
+        self.ask(
+            stream,
+            Inflow { from, pull, sink, source, cursor: offset, began: (offset, Instant::now()) },
+        );
     }
 
-    /// Asks for blocks; later, if there is no room for the copy.
     fn open_blocks(&mut self, stream: Stream, pull: Pull, sink: Sink) {
         let Pull { from, buffer, offset, end, .. } = pull;
-        let memory = match sink {
-            Sink::Copy(_) => {
-                let is_new = offset == 0 || !self.store.buffers.contains_key(&buffer);
-                let room = &self.store.room;
-                if is_new && end <= room.most && !room.has(end) {
-                    self.parked.push((stream, pull, sink));
-                    return;
-                }
-                self.store.place(buffer, end, offset)
-            }
-            Sink::Slot(target, slot) => Memory::new(end - offset, &self.store.room).inspect(|memory| {
-                let arrived = Arrived { of: (target, slot), memory: Arc::clone(memory), base: offset };
-                self.store.arrived.insert(stream, arrived);
-            }),
+        let (memory, base) = match sink {
+            Sink::Copy(_) => (self.store.place(buffer, end, offset), 0),
+            Sink::Slot(..) => (Memory::new(end - offset, &self.store.room), offset),
         };
-        let Some(memory) = memory else {
-            return self.refuse(sink, end);
-        };
-        let base = if matches!(sink, Sink::Copy(_)) { 0 } else { offset };
-        self.inflows.insert(
+        let Some(memory) = memory else { return self.refuse(sink, end) };
+        if let Sink::Slot(target, slot) = sink {
+            let arrived = Arrived { of: (target, slot), memory: Arc::clone(&memory), base };
+            self.store.arrived.insert(stream, arrived);
+        }
+        let source = Source::Blocks { memory, base };
+        self.ask(
             stream,
-            Inflow {
-                from,
-                pull,
-                sink,
-                memory: Some(memory),
-                maps: None,
-                base,
-                cursor: offset,
-                end,
-                began: (offset, Instant::now()),
-            },
+            Inflow { from, pull, sink, source, cursor: offset, began: (offset, Instant::now()) },
         );
-        self.tell(from, &Frame::Pull { stream, pull, maps: false }, None);
+    }
+
+    /// A pull begins, or goes on otherwise.
+    fn ask(&mut self, stream: Stream, inflow: Inflow) {
+        let Inflow { from, pull, cursor, .. } = inflow;
+        let maps = matches!(inflow.source, Source::Asked { .. });
+        self.inflows.insert(stream, inflow);
+        self.tell(from, &Frame::Pull { stream, pull: Pull { offset: cursor, ..pull }, maps }, None);
     }
 
     /// A neighbour has more of what is mapped, or cannot show it; `false` if that makes no sense.
@@ -155,44 +164,64 @@ impl State {
         file: Option<FileId>,
         end: u64,
     ) -> bool {
-        let is_its = |inflow: &&mut Inflow| inflow.from == from && inflow.maps.is_some();
-        let Some(inflow) = self.inflows.get_mut(&stream).filter(is_its) else {
+        let maps = |inflow: &&mut Inflow| !matches!(inflow.source, Source::Blocks { .. });
+        let Some(inflow) = self.inflows.get_mut(&stream).filter(|of| of.from == from).filter(maps) else {
             return true; // it was closed meanwhile, or brings blocks
         };
-        if end < inflow.cursor || end > inflow.end {
+        if end < inflow.cursor || end > inflow.pull.end {
             return false;
         }
-        if inflow.maps == Some(None) {
-            let place = file.zip(self.peers.pid(from));
-            let memory = place.and_then(|(id, pid)| Memory::open(pid, id, inflow.end, &self.store.room));
-            match inflow.sink {
-                Sink::Copy(_) => memory.iter().for_each(|memory| {
-                    self.store.buffers.insert(inflow.pull.buffer, Arc::clone(memory));
-                }),
-                Sink::Slot(target, slot) => memory.iter().for_each(|memory| {
-                    let arrived = Arrived { of: (target, slot), memory: Arc::clone(memory), base: 0 };
-                    self.store.arrived.insert(stream, arrived);
-                }),
+        // Whoever wrote these bytes did so before it sent this: no read of them is done before here. The kernel's socket
+        // orders the two on all processors that Linux runs on; the compiler knows nothing of it.
+        fence(Ordering::Acquire);
+        let is_known = |known: FileId| matches!(&inflow.source, Source::Mapped(_, of) if *of == known);
+        // One that has begun anew is another file, of which as much is there.
+        if let Some(file) = file.filter(|&file| !is_known(file)) {
+            self.map(stream, file);
+        }
+        let Some(inflow) = self.inflows.get_mut(&stream) else { return true };
+        match &inflow.source {
+            Source::Mapped(_, known) if Some(*known) == file => {
+                inflow.cursor = end;
+                if end == inflow.pull.end {
+                    self.inflows.remove(&stream);
+                }
+                self.member.handle_block(stream, end);
             }
-            (inflow.maps, inflow.memory) = (Some(file.filter(|_| memory.is_some())), memory);
+            _ => self.ask_for_blocks(stream),
         }
-        if file.is_none() || inflow.maps != Some(file) {
-            self.ask_for_blocks(stream);
-            return true;
-        }
-        inflow.cursor = end;
-        if end == inflow.end {
-            self.inflows.remove(&stream);
-        }
-        self.member.handle_block(stream, end);
         true
     }
 
-    /// What cannot be mapped comes as blocks, from where it is.
+    /// Maps a neighbour's memory where it can be.
+    fn map(&mut self, stream: Stream, file: FileId) {
+        let Some(inflow) = self.inflows.get_mut(&stream) else { return };
+        let Pull { from, buffer, end, .. } = inflow.pull;
+        let pid = self.peers.pid(from);
+        let Some(memory) = pid.and_then(|pid| Memory::open(pid, file, end, &self.store.room)) else { return };
+        match inflow.sink {
+            Sink::Copy(_) => drop(self.store.buffers.insert(buffer, Arc::clone(&memory))),
+            Sink::Slot(target, slot) => {
+                let arrived = Arrived { of: (target, slot), memory: Arc::clone(&memory), base: 0 };
+                self.store.arrived.insert(stream, arrived);
+            }
+        }
+        inflow.source = Source::Mapped(memory, file);
+    }
+
+    /// What cannot be mapped, or not all of it, comes as blocks from where it is.
     fn ask_for_blocks(&mut self, stream: Stream) {
-        let Some(Inflow { from, pull, sink, cursor, .. }) = self.inflows.remove(&stream) else { return };
+        let Some(inflow) = self.inflows.remove(&stream) else { return };
+        let Inflow { from, pull, sink, cursor, .. } = inflow;
         self.tell(from, &Frame::Close { stream }, None);
-        self.open_blocks(stream, Pull { offset: cursor, ..pull }, sink);
+        match inflow.source {
+            Source::Mapped(memory, _) => {
+                memory.own();
+                let (source, began) = (Source::Blocks { memory, base: 0 }, (cursor, Instant::now()));
+                self.ask(stream, Inflow { source, began, ..inflow });
+            }
+            _ => self.open_blocks(stream, pull, sink),
+        }
     }
 
     /// So many bytes are more than this process can ever hold: their call has no result.
@@ -230,19 +259,19 @@ impl State {
         let Some(inflow) = self.inflows.get_mut(&stream).filter(|inflow| inflow.from == from) else {
             return true; // it was closed meanwhile
         };
-        let Some(memory) = inflow.memory.as_ref().filter(|_| inflow.maps.is_none()) else { return false };
+        let Source::Blocks { memory, base } = &inflow.source else { return false };
         let end = begin.saturating_add(bytes.len() as u64);
-        if begin != inflow.cursor || end > inflow.end || bytes.is_empty() {
+        if begin != inflow.cursor || end > inflow.pull.end || bytes.is_empty() {
             return false;
         }
         // SAFETY: beyond the mark, which is moved after this; no other stream writes here, as each has memory of its own or
         // is the only one of its copy.
-        if !unsafe { memory.write(begin - inflow.base, bytes) } {
+        if !unsafe { memory.write(begin - base, bytes) } {
             return false;
         }
         inflow.cursor = end;
         let (at, asked) = inflow.began;
-        if end == inflow.end {
+        if end == inflow.pull.end {
             self.inflows.remove(&stream);
             if from != self.me {
                 self.note_rate(end - at, asked.elapsed());
@@ -274,15 +303,7 @@ impl State {
             let Some(readable) = self.member.readable(buffer, generation) else { continue };
             if serve.maps {
                 let file = memory.file();
-                let next = match file {
-                    Some(_) if readable >= end => end,
-                    Some(_) => serve.cursor.max(readable / block * block),
-                    None => serve.cursor,
-                };
-                if file.is_none() || next > serve.cursor || next == end {
-                    serve.cursor = next;
-                    shown.push((to, stream, file, next));
-                }
+                shown.extend(serve.show(file, readable).map(|end| (to, stream, file, end)));
                 continue;
             }
             let most = window(block, &self.costs);
@@ -296,6 +317,8 @@ impl State {
                 leaving.push((to, Frame::Block { stream, begin }, piece));
             }
         }
+        // What was written comes before the word of it, as in `take_mapped`.
+        fence(Ordering::Release);
         for (to, stream, file, end) in shown {
             if file.is_none() || self.serves.get(&(to, stream)).is_some_and(|serve| serve.pull.end == end) {
                 self.serves.remove(&(to, stream));

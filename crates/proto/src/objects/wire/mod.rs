@@ -73,10 +73,8 @@ pub enum Frame {
 pub struct FileId {
     /// Its number in the owner.
     pub descriptor: u32,
-    /// Numbers of descriptors are used again; this pair is not while somebody has the file.
-    pub device: u64,
-    /// See `device`.
-    pub inode: u64,
+    /// Random, and part of the file's name: numbers of descriptors are used again, and nobody guesses this one.
+    pub tag: u128,
 }
 
 /// Bytes that are no frame.

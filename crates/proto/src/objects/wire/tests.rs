@@ -96,7 +96,7 @@ fn frames() -> Vec<Frame> {
     let others = [
         Frame::Hello { descriptor: bytes },
         Frame::Pull { stream: 5, pull, maps: true },
-        Frame::Mapped { stream: 5, file: Some(FileId { descriptor: 6, device: 7, inode: 8 }), end: 9 },
+        Frame::Mapped { stream: 5, file: Some(FileId { descriptor: 6, tag: 7 << 100 }), end: 9 },
         Frame::Close { stream: 5 },
         Frame::Block { stream: 5, begin: 64 },
         Frame::Resume { is_only: true },

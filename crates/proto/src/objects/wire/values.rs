@@ -31,7 +31,7 @@ variants!(Frame {
 });
 
 fields!(Mark { number, taken });
-fields!(FileId { descriptor, device, inode });
+fields!(FileId { descriptor, tag });
 
 variants!(Message { 0u8 = Report(report), 1u8 = Order(order) });
 
