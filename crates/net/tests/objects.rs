@@ -102,6 +102,28 @@ fn sums_are_of_the_ids_that_are_reported() {
 }
 
 #[test]
+fn a_destination_sums_what_it_has_itself() {
+    for wire_only in [false, true] {
+        let open = |_| Objects::open(ObjectsOptions { wire_only, ..options(None) }).unwrap();
+        let all: Vec<Objects> = (0..3).map(open).collect();
+        all.iter().for_each(|one| meet(one, &all));
+        let ids = [1, 2, 3, 4];
+        for (id, at) in ids.into_iter().zip([&all[0], &all[0], &all[1], &all[2]]) {
+            put(at, id, &vec![id as f32; LARGE]);
+        }
+        let sum = ended(&all[0], reduce(&all[0], 9, &ids, 4, Mode::Whole)).unwrap();
+        assert_eq!(values(&sum), vec![10.0; LARGE]);
+        for (id, at) in ids.into_iter().zip(all.iter().cycle()) {
+            assert_eq!(
+                values(&ended(at, get(at, id)).unwrap()),
+                vec![id as f32; LARGE],
+                "a source is as it was"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_process_that_comes_later_is_one_of_them() {
     let mut all = processes(3);
     put(&all[0], 7, &vec![1.5; LARGE]);

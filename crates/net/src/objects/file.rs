@@ -124,13 +124,16 @@ fn map(file: &File, bytes: usize, kind: i32) -> io::Result<NonNull<u8>> {
     NonNull::new(base.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
 
-/// So many files this process may have open for objects: a quarter of its descriptors.
+/// Of 65,530 mappings that Linux lets a process have; each file is one, too.
+const MOST_FILES: u64 = 1 << 14;
+
+/// So many files this process may have open for objects: a quarter of its descriptors, and of its mappings.
 pub(super) fn most_files() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: a plain question.
     let is_known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } == 0;
     if is_known {
-        limit.rlim_cur / 4
+        (limit.rlim_cur / 4).min(MOST_FILES)
     } else {
         0
     }

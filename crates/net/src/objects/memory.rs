@@ -18,6 +18,8 @@ const ALIGN: usize = 64;
 pub(super) struct Room {
     pub(super) most: u64,
     used: AtomicU64,
+    /// So many memories there have been.
+    made: AtomicU64,
     /// There are neighbours, who map what is made from now on.
     pub(super) is_shared: AtomicBool,
     /// So many files are open, and so many may be.
@@ -27,8 +29,15 @@ pub(super) struct Room {
 
 impl Room {
     pub(super) fn new(most: u64) -> Arc<Room> {
-        let (is_shared, used, files) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Room { most, used, is_shared, files, most_files: most_files() })
+        let [used, made, files] = [0; 3].map(AtomicU64::new);
+        Arc::new(Room {
+            most,
+            used,
+            made,
+            is_shared: AtomicBool::new(false),
+            files,
+            most_files: most_files(),
+        })
     }
 
     pub(super) fn used(&self) -> u64 {
@@ -70,6 +79,8 @@ impl Drop for Taken {
 pub struct Memory {
     start: NonNull<u8>,
     bytes: usize,
+    /// No other one of this process ever has it, while addresses are used again.
+    number: u64,
     /// What is mapped counts as a copy would: its maker may let go of it first.
     taken: Taken,
     /// In which it lies; none: on the heap.
@@ -106,14 +117,20 @@ impl Memory {
 
     fn over(start: NonNull<u8>, bytes: usize, file: Option<Mapped>, room: &Arc<Room>) -> Arc<Memory> {
         room.files.fetch_add(u64::from(file.is_some()), Ordering::Relaxed);
+        let number = room.made.fetch_add(1, Ordering::Relaxed);
         let (taken, is_own) = (room.take(bytes as u64), AtomicBool::new(false));
-        Arc::new(Memory { start, bytes, taken, file, is_own })
+        Arc::new(Memory { start, bytes, number, taken, file, is_own })
     }
 
     /// By which neighbours map it; none: its bytes lie in no file, or not all of them.
     pub(super) fn file(&self) -> Option<FileId> {
         let is_all = |file: &&Mapped| file.is_made_here() || !self.is_own.load(Ordering::Relaxed);
         self.file.as_ref().filter(is_all).map(Mapped::id)
+    }
+
+    /// By which this process finds it itself.
+    pub(super) fn here(&self) -> FileId {
+        FileId { descriptor: 0, tag: self.number.into() }
     }
 
     /// From now on it is written here.

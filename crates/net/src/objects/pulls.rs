@@ -197,8 +197,13 @@ impl State {
     fn map(&mut self, stream: Stream, file: FileId) {
         let Some(inflow) = self.inflows.get_mut(&stream) else { return };
         let Pull { from, buffer, end, .. } = inflow.pull;
-        let pid = self.peers.pid(from);
-        let Some(memory) = pid.and_then(|pid| Memory::open(pid, file, end, &self.store.room)) else { return };
+        let memory = match self.peers.pid(from) {
+            Some(pid) => Memory::open(pid, file, end, &self.store.room),
+            None => {
+                self.store.buffers.get(&buffer).filter(|own| from == self.me && own.here() == file).cloned()
+            }
+        };
+        let Some(memory) = memory else { return };
         match inflow.sink {
             Sink::Copy(_) => drop(self.store.buffers.insert(buffer, Arc::clone(&memory))),
             Sink::Slot(target, slot) => {
@@ -215,12 +220,13 @@ impl State {
         let Inflow { from, pull, sink, cursor, .. } = inflow;
         self.tell(from, &Frame::Close { stream }, None);
         match inflow.source {
-            Source::Mapped(memory, _) => {
+            // Nothing is written to what this process itself has.
+            Source::Mapped(memory, _) if from != self.me => {
                 memory.own();
                 let (source, began) = (Source::Blocks { memory, base: 0 }, (cursor, Instant::now()));
                 self.ask(stream, Inflow { source, began, ..inflow });
             }
-            _ => self.open_blocks(stream, pull, sink),
+            _ => self.open_blocks(stream, Pull { offset: cursor, ..pull }, sink),
         }
     }
 
@@ -302,7 +308,7 @@ impl State {
             let Some(memory) = self.store.buffers.get(&buffer) else { continue };
             let Some(readable) = self.member.readable(buffer, generation) else { continue };
             if serve.maps {
-                let file = memory.file();
+                let file = if to == self.me { Some(memory.here()) } else { memory.file() };
                 shown.extend(serve.show(file, readable).map(|end| (to, stream, file, end)));
                 continue;
             }

@@ -228,9 +228,10 @@ impl State {
         is_its
     }
 
-    /// Its memory can be mapped here.
+    /// Its memory can be mapped here, or is here.
     pub(super) fn is_neighbour(&self, process: Process) -> bool {
-        self.peers.descriptor(process).is_some_and(|of| self.descriptor.shows_memory_to(of))
+        let shows = |of| self.descriptor.shows_memory_to(of);
+        process == self.me || self.peers.descriptor(process).is_some_and(shows)
     }
 
     fn cut_if_lost(&mut self, process: Process) {

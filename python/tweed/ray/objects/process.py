@@ -53,7 +53,7 @@ class Objects:
 
     Arrays are NumPy arrays of any shape: floats, integers, booleans; or lists of them. What is put
     is copied once, unless it is written in place (`create`); what `get` gives is read-only and shares the
-    store's memory.
+    store's memory, on one host that of the process that has made it.
 
     Args:
       address: "host:port" to listen on, by which others reach this process; port 0 is any.
@@ -278,7 +278,7 @@ class Objects:
 class Writer:
     """An object while it is written: `array[:n] = ...`, `advance(n)`, and so on to its end; or `seal()`.
 
-    What is behind the mark must not be written again: others read it.
+    What is behind the mark must not be written again: others read it, those of this host in this very memory.
     """
 
     def __init__(self, core: _core.Objects, ref: Ref, array: npt.NDArray[Any]) -> None:
