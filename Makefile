@@ -67,7 +67,7 @@ ray-test: $(READY) ## Test tweed under Ray: a cluster of three raylets, three mi
 	TWEED_TEST_RAY=1 OMP_NUM_THREADS=1 pytest tests/ray
 
 integrations: $(READY) ## Test tweed under Lightning, Accelerate and Transformers: one to four minutes
-	TWEED_TEST_INTEGRATIONS=1 OMP_NUM_THREADS=1 pytest tests/integrations
+	TWEED_TEST_INTEGRATIONS=1 OMP_NUM_THREADS=1 pytest tests/integrations tests/torch/test_torchrun_elastic.py
 
 flower: $(READY) ## Test tweed under Flower, in an environment of its own: one minute, and a download of Flower
 	@tools/flower.sh

@@ -40,6 +40,7 @@ NOT_RUN = {
         "members come and go; tests/attach/test_elastic.py runs it",
         "dataset schedule",
     ),
+    "elastic=Elastic(1, 8))  # at all": ("replicas; tests/attach/test_replica.py runs it", "fully_shard"),
     "Elastic(1, 8, witnesses=": ("a witness is a process; tests/elastic runs it", ""),
     "checkpoints=Checkpoints(": ("as above", "control sampler keep folder"),
     "strategy=TweedStrategy()": ("tests/integrations runs it", "Trainer"),

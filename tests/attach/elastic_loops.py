@@ -17,8 +17,9 @@ from torch.utils.data import Subset, TensorDataset
 import tweed
 from tweed.attach.elastic import ElasticTraining
 from tweed.data.sampler import GlobalOrder
-from tweed.elastic import Elastic, join, start
-from tweed.errors import ShapeMismatch, UsageError
+from tweed.elastic import Control, Elastic, join, start
+from tweed.errors import ShapeMismatch, TweedError, UsageError
+from tweed.exchange.shards import whole
 
 SAMPLES, BATCH, STEPS, KILLED_AT, TOGETHER = 60, 12, 30, 10, 20
 
@@ -31,12 +32,20 @@ def dataset() -> TensorDataset:
 class Trainee:
     """What a user's program has. A seed of its own: founders begin with rank 0's model."""
 
-    def __init__(self, seed: int, *, normed: bool = False, scaled: bool = False) -> None:
+    def __init__(self, seed: int, *, normed: bool = False, scaled: bool = False, processes: int = 1) -> None:
         torch.manual_seed(seed)
         layers: list[nn.Module] = [nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1)]
         if normed:
             layers.insert(1, nn.BatchNorm1d(6))
         self.model = nn.Sequential(*layers).double()
+        if processes > 1:  # torch's default group has so many
+            from torch.distributed.device_mesh import init_device_mesh  # seconds, and few ranks need it
+            from torch.distributed.fsdp import fully_shard
+
+            mesh = init_device_mesh("cpu", (processes,))
+            for layer in layers:
+                fully_shard(layer, mesh=mesh)
+            fully_shard(self.model, mesh=mesh)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.3, momentum=0.9)
         # Scales that are powers of two change no bits, and these grow with the steps.
         self.scaler = torch.amp.GradScaler("cpu", init_scale=2.0, growth_interval=4, enabled=scaled)
@@ -61,8 +70,8 @@ class Trainee:
 
     @property
     def flat(self) -> Tensor:
-        """Parameters and buffers."""
-        state = [*self.model.parameters(), *self.model.buffers()]
+        """Parameters and buffers, whole."""
+        state = whole([*self.model.parameters(), *self.model.buffers()])
         return torch.cat([tensor.detach().reshape(-1).double() for tensor in state])
 
 
@@ -109,6 +118,41 @@ def trains(rank: int, size: int, port: int, dies: dict[int, int], options: dict[
             trainee.learn(x, y, kill_me if run.counted == at else lambda: None)
             iterations += 1
     return ended(run, trainee, iterations)
+
+
+def spreads(rank: int, size: int, port: int, dies: dict[int, int], options: dict[str, Any]) -> Ended | str:
+    """Members of two processes each, over which FSDP2 spreads the model. A process may kill itself, or ask
+    that its member leaves, as in `trains`; all but `founders` members join, and all go on for some steps
+    together. Whose replica ends says why."""
+    store, last = dist.TCPStore("127.0.0.1", port, is_master=False), STEPS
+    (member, process), at, members = divmod(rank, 2), dies.get(rank), size // 2
+    own = dist.PrefixStore(f"replica {member}", store)
+    dist.init_process_group("tweed", store=own, rank=process, world_size=2)
+    trainee, founders, firsts = Trainee(member, processes=2), options.pop("founders", members), list[int]()
+    elastic: Elastic | Control = Elastic(1, members)
+    if process == 0 and member < founders:
+        elastic = start(store, member, founders, Elastic(1, members))
+        store.set(f"address {member}", elastic.address)
+    elif process == 0:
+        elastic = join(store.get("address 0").decode())
+    if founders < members:
+        last = 10**6
+    strategy = options.pop("strategy", tweed.every_step())
+    try:
+        with tweed.attach(trainee.model, trainee.optimizer, strategy, elastic=elastic) as run:
+            trainee.keep(run)
+            options |= {"check_every": 1, "first": lambda: firsts.append(run.counted)}
+            for x, y in run.batches(dataset(), last, BATCH, seed=3, **options):
+                if at is not None and run.counted >= -at > 0:
+                    run.leave()
+                trainee.learn(x, y, kill_me if run.counted == at else lambda: None)
+                if last == 10**6 and len(run.members) == members:
+                    last = int(store.compare_set("last", "", str(run.counted + TOGETHER)))
+                if run.counted == last:
+                    break
+            return ended(run, trainee, len(firsts))
+    except TweedError as error:
+        return str(error)
 
 
 def joins(rank: int, size: int, port: int, victim: int | None, strategy: str = "every_step") -> Ended:

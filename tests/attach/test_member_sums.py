@@ -73,11 +73,11 @@ def test_a_sum_that_a_loss_has_broken_is_formed_of_what_was_kept_before_it(codec
         return PackedSums(ErrorFeedback(codec), [bucket], Stats())
 
     try:
-        whole, broken = sums(), sums()
-        expected = [whole(addend.clone(), step, 1) for step, addend in enumerate(addends)]
+        whole, broken, group = sums(), sums(), dist.distributed_c10d._get_default_group()
+        expected = [whole(addend.clone(), group, step, 1) for step, addend in enumerate(addends)]
         for step, addend in enumerate(addends):
-            broken(addend.clone(), step, step)
-            found = broken(addend.clone(), step, step + 1)
+            broken(addend.clone(), group, step, step)
+            found = broken(addend.clone(), group, step, step + 1)
             assert torch.equal(found, expected[step]), step
     finally:
         dist.destroy_process_group()

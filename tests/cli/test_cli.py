@@ -109,6 +109,7 @@ def test_the_command_line_is_light() -> None:
         (["train", "--task", "cifar"], "no task 'cifar'; there are fashion-mnist, digits, shakespeare"),
         (["train", "--workers", "0"], "workers is 0"),
         (["train", "--strategy", "yelling"], "no strategy is named 'yelling'"),
+        (["train", "--strategy", "teasq"], "teasq has a hub"),
         (["train", "--backend", "nccl"], "cannot run on backend 'nccl'"),
         (["train", "--network", "fast"], "cannot read 'fast' of a network"),
         (["train", "--or-unshaped"], "give --network too"),

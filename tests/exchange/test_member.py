@@ -136,12 +136,12 @@ def test_other_samples_in_the_sum_than_were_dealt_are_an_error() -> None:
 
 def test_a_share_may_come_in_several_contributions() -> None:
     one = founders()[0]
-    ahead = list(islice(one.upcoming(), 2))
+    ahead = list(islice(one.ahead, 2))
     share = one.samples()
     assert share == ahead[0] and len(share) == 2
     one.contribute(torch.ones(3), 1)
-    assert one.samples() == share[1:] == next(one.upcoming())
+    assert one.samples() == share[1:] == next(iter(one.ahead))
     one.contribute(torch.ones(3), 1)
     assert one.samples() is None and one.addend().tolist() == [2, 2, 2, 2]
     one.summed(torch.tensor([6.0, 6, 6, 6]))
-    assert next(one.upcoming()) == ahead[1]
+    assert next(iter(one.ahead)) == ahead[1]

@@ -1,4 +1,5 @@
-"""A worker of `torchrun --rdzv-backend tweed`: a plain loop, whose end is written where the test looks."""
+"""A worker of `torchrun --rdzv-backend tweed`: a plain loop, whose end is written where the test looks. Of an
+agent with several all are one member, over which FSDP2 spreads the model."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import sys
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 
 import tweed
 from tests.attach.elastic_loops import BATCH, Trainee, dataset
@@ -17,7 +19,10 @@ from tweed.files import write_atomic
 
 def work(folder: Path) -> None:
     """Trains until it is to leave, or `folder` has a file "stop"."""
-    name, trainee = os.environ["AGENT"], Trainee(ord(os.environ["AGENT"]) - ord("a"))
+    name, processes, stop = os.environ["AGENT"], int(os.environ["WORLD_SIZE"]), [False]
+    if processes > 1:
+        dist.init_process_group("tweed")
+    trainee = Trainee(ord(name) - ord("a"), processes=processes)
     with (folder / f"{name} lives").open("a") as lives:
         print(os.getpid(), file=lives)
     elastic = Elastic(1, 4, witnesses=(os.environ["WITNESS"],))  # of two members one alone has no majority
@@ -27,9 +32,12 @@ def work(folder: Path) -> None:
         for x, y in run.batches(dataset(), 10**6, BATCH, seed=3, check_every=1):
             trainee.learn(x, y)
             write_atomic(folder / f"{name} now", f"{run.counted} {len(run.members)}")
-            if (folder / "stop").exists():
+            stop[0] = (folder / "stop").exists()
+            if processes > 1:
+                dist.broadcast_object_list(stop)
+            if stop[0]:
                 break
-    torch.save((run.counted, run.epochs, trainee.flat), folder / f"{name} end")
+        torch.save((run.counted, run.epochs, trainee.flat), folder / f"{name} end")
 
 
 if __name__ == "__main__":

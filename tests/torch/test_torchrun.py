@@ -14,24 +14,26 @@ import torch.distributed as dist
 from tests.torch.agents import agents
 
 
-# Of two agents, only the one whose worker has failed counts a restart.
+# Of two agents, only the one whose worker has failed counts a restart: the second one's, then the first's.
 @pytest.mark.parametrize("number", [1, 2])
 def test_workers_that_are_restarted_meet_again(tmp_path: Path, number: int) -> None:
-    outputs = agents((number, 2 // number), ("--max-restarts", "1"), (__file__, str(tmp_path)))
+    outputs = agents((number, 2 // number), ("--max-restarts", "2"), (__file__, str(tmp_path)))
     found = {file.name: file.read_text().splitlines() for file in tmp_path.glob("rank *")}
-    assert found == {f"rank {rank}": ["[2.0, 2.0, 2.0]"] * 2 for rank in range(2)}, outputs
+    assert found == {f"rank {rank}": ["[2.0, 2.0, 2.0]"] * 3 for rank in range(2)}, outputs
 
 
 def work(rank: int, folder: Path) -> None:
-    """One of the workers: takes a sum, notes it in its file, and fails in its first life if it is rank 1."""
+    """One of the workers: takes a sum, notes it in its file; rank 1 fails, and in the next life rank 0."""
     dist.init_process_group("tweed", timeout=timedelta(seconds=60))
     total = torch.ones(3)
     dist.all_reduce(total)
     with (folder / f"rank {rank}").open("a") as results:
         print(total.tolist(), file=results)
-    if rank == 1 and not (folder / "failed").exists():
-        (folder / "failed").touch()
-        os._exit(3)
+    for victim in (1, 0):
+        failed = folder / f"{victim} failed"
+        if rank == victim and not failed.exists() and (victim == 1 or (folder / "1 failed").exists()):
+            failed.touch()
+            os._exit(3)
     dist.barrier()
 
 

@@ -34,9 +34,10 @@ def until(holds: Callable[[], bool], what: str) -> None:
 
 
 class Agents:
-    """torchrun's agents on this host, with a worker each."""
+    """torchrun's agents on this host, each with so many workers."""
 
-    def __init__(self, folder: Path, witness: str) -> None:
+    def __init__(self, folder: Path, witness: str, workers: int) -> None:
+        self._workers = workers
         self.folder, self._endpoint, self._witness = folder, f"127.0.0.1:{free_port()}", witness
         self.agents: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -45,6 +46,7 @@ class Agents:
         here = {key: value for key, value in os.environ.items() if not key.startswith("TWEED_")}
         here |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "AGENT": name, "WITNESS": self._witness}
         place = ("--rdzv-backend", "tweed", "--rdzv-endpoint", self._endpoint, "--rdzv-id", "a-run")
+        place += ("--nproc-per-node", str(self._workers))
         conf = ("--nnodes", "1:4", "--rdzv-conf", "last_call_timeout=3", "--max-restarts", "3")
         command = (sys.executable, "-m", "torch.distributed.run", *place, *conf, "--monitor-interval", "0.1")
         with (self.folder / f"{name} log").open("wb") as log:
@@ -75,8 +77,8 @@ class Agents:
             until(lambda name=name, begun=begun: self.now(name)[0] > begun + 20, f"steps of {name}")
 
     def die(self, name: str) -> None:
-        """As its machine does: agent and worker at once."""
-        for pid in (self.agents[name].pid, self.lives(name)[-1]):
+        """As its machine does: agent and workers at once."""
+        for pid in (self.agents[name].pid, *self.lives(name)[-self._workers :]):
             os.kill(pid, signal.SIGKILL)
         self.agents[name].wait()
 
@@ -89,13 +91,13 @@ class Agents:
 
 
 @contextmanager
-def agents(folder: Path) -> Iterator[Agents]:
+def agents(folder: Path, workers: int = 1) -> Iterator[Agents]:
     """None of them is left behind."""
     state = folder / "witness"
     command = (sys.executable, "-m", "tweed", "witness", "--listen", "127.0.0.1:0", "--state", str(state))
     witness = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert witness.stdout is not None  # a pipe
-    found = Agents(folder, re.findall(r"[0-9a-f]{64}@[\d.:]+", witness.stdout.readline())[0])
+    found = Agents(folder, re.findall(r"[0-9a-f]{64}@[\d.:]+", witness.stdout.readline())[0], workers)
     try:
         yield found
     finally:
@@ -105,8 +107,9 @@ def agents(folder: Path) -> Iterator[Agents]:
             agent.kill()
             agent.wait()
             if (folder / f"{name} lives").exists():
-                with suppress(ProcessLookupError):
-                    os.kill(found.lives(name)[-1], signal.SIGKILL)
+                for pid in found.lives(name)[-workers:]:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
 
 
 def test_an_agent_dies_and_another_joins_and_the_third_goes_on(tmp_path: Path) -> None:
@@ -129,6 +132,27 @@ def test_an_agent_dies_and_another_joins_and_the_third_goes_on(tmp_path: Path) -
         (tmp_path / "stop").touch()
         stayed = job.end("b")
     assert len(left[1]) == 1 and left[0] < stayed[0]
+    for counted, _, flat in (left, stayed):
+        assert torch.allclose(flat, undisturbed(counted), rtol=0, atol=1e-11)
+
+
+@pytest.mark.skipif("TWEED_TEST_INTEGRATIONS" not in os.environ, reason="half a minute: make integrations")
+def test_the_workers_of_an_agent_are_one_member_and_start_anew_together(tmp_path: Path) -> None:
+    with agents(tmp_path, workers=2) as job:
+        job.start("a")
+        until(job.has_directory, "a holds the directory")
+        job.start("b")
+        job.together("a", "b")
+        os.kill(job.lives("b")[-1], signal.SIGKILL)
+        until(lambda: len(job.lives("b")) == 4, "both of b's workers again")
+        job.together("a", "b")
+        assert len(job.lives("a")) == 2
+        job.agents["b"].terminate()
+        left = job.end("b", code=1)
+        job.together("a")
+        (tmp_path / "stop").touch()
+        stayed = job.end("a")
+    assert left[0] < stayed[0]
     for counted, _, flat in (left, stayed):
         assert torch.allclose(flat, undisturbed(counted), rtol=0, atol=1e-11)
 

@@ -3,6 +3,8 @@
 mod strangers;
 mod support;
 
+use std::sync::Mutex;
+
 use strangers::{address, edit, Between};
 use support::*;
 use tweed_kernels::ReduceOp;
@@ -138,6 +140,30 @@ fn a_link_that_is_listed_as_missing_is_led_round_until_it_is_not() {
     let again = of(3, &[]);
     assert_eq!(again[0].0, ["self", "tcp", "tcp"]);
     assert!(again.iter().all(|(_, data)| *data == right(3, 1000)));
+    leave(nodes);
+}
+
+#[test]
+fn who_is_between_and_is_no_member_any_more_is_replaced() {
+    let mut nodes = nodes(&[true, true, true, true], Some(OURS));
+    let cards = descriptors(&nodes);
+    let round =
+        meet(&nodes, &cards, &[(0, 2)], (1, vec![], GroupConfig::default()), |group, _| group.links());
+    assert_eq!(round[0], ["self", "tcp", "relay", "tcp"]);
+    // By the first that both reach, which is not among the next ones, though it still runs.
+    let between = Mutex::new(Some(nodes.remove(1)));
+    let cards = [cards[0].clone(), cards[2].clone(), cards[3].clone()];
+    meet(&nodes, &cards, &[(0, 1)], (2, vec![], GroupConfig::default()), |group, rank| {
+        assert_eq!(group.links()[1 - rank.min(1) as usize], if rank < 2 { "relay" } else { "tcp" });
+        let mut told = vec![7.0; 4];
+        transfer(group, (2, 0), &mut told).expect("all are there");
+        if rank == 0 {
+            drop(between.lock().expect("nobody panicked").take());
+        }
+        transfer(group, (0, 2), &mut told).expect("it is gone");
+        transfer(group, (0, 1), &mut told).expect("another one is between");
+        assert_eq!(told, [7.0; 4]);
+    });
     leave(nodes);
 }
 

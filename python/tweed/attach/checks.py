@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from weakref import WeakSet
@@ -14,6 +13,7 @@ from torch.optim import Optimizer
 
 from tweed.attach.advice import IN_DDP
 from tweed.errors import ShapeMismatch, StrategyError, UsageError
+from tweed.exchange.shards import is_spread
 from tweed.strategy import Strategy
 
 #: Models that a `Run` works on now.
@@ -28,8 +28,8 @@ def check_group(group: dist.ProcessGroup | None) -> None:
         raise UsageError("this process is not a member of the group given to attach")
 
 
-def check_model(model: nn.Module, optimizers: Sequence[Optimizer]) -> None:
-    """Raises UsageError if they cannot be trained with `attach`."""
+def check_model(model: nn.Module, optimizers: Sequence[Optimizer], *, spread: bool = False) -> None:
+    """Raises UsageError if they cannot be trained with `attach`. `spread`: parameters may be."""
     given: tuple[object, object] = (model, optimizers)  # users give anything
     many = isinstance(given[1], Sequence) and bool(given[1])
     if not (
@@ -45,21 +45,23 @@ def check_model(model: nn.Module, optimizers: Sequence[Optimizer]) -> None:
     if model in attached:
         raise UsageError("the model is attached already; call detach() of that run first")
     for name, tensor in model.named_parameters():
-        _check_parameter(name, tensor)
+        _check_parameter(name, tensor, spread=spread)
     if not any(param.requires_grad for param in model.parameters()):
         raise UsageError("the model has no parameter that requires a gradient: there is nothing to exchange")
     trouble = "is not a parameter of the model; give attach the whole model"
     check_covered(optimizers, set(model.parameters()), trouble)
 
 
-def _check_parameter(name: str, param: nn.Parameter) -> None:
+def _check_parameter(name: str, param: nn.Parameter, *, spread: bool) -> None:
     if nn.parameter.is_lazy(param):
         raise UsageError(f"parameter {name!r} has no shape yet: run one forward pass before attach")
     if param.is_meta:
         raise UsageError(f"parameter {name!r} is on the meta device: give it memory before attach")
-    module = sys.modules.get("torch.distributed.tensor")  # imported here it would cost seconds
-    if module is not None and isinstance(param, module.DTensor):
-        raise UsageError(f"parameter {name!r} is spread over ranks (DTensor); attach needs whole parameters")
+    if is_spread(param) and not spread:
+        raise UsageError(
+            f"parameter {name!r} is spread over ranks (DTensor); attach needs whole parameters, or "
+            "elastic=Elastic(...), by which the ranks are one member of several, see docs/elastic.md"
+        )
 
 
 def check_covered(optimizers: Iterable[Optimizer], params: set[nn.Parameter], trouble: str) -> None:

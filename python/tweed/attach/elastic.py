@@ -3,12 +3,13 @@
     the loop ── draws ──> `Feed` and a DataLoader ──> its batch      which samples: `member_steps`
     backward ── hooks ──> `MemberGradients` ──> `MemberSteps` ──> `tweed.elastic.ElasticRun`
 
+A member may be several processes, over which torch's FSDP2 spreads the model: `tweed.attach.replica`.
 What members agree on, and how a step counts for all or for none, is at the head of `tweed.elastic`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from tweed.attach.gradient import GradientExchange
 from tweed.attach.member_gradients import MemberGradients
 from tweed.attach.member_steps import Feed, MemberSteps
 from tweed.attach.member_sums import PackedSums, WholeSums
+from tweed.attach.replica import Replica, ReplicaRun
 from tweed.attach.run import Run
 from tweed.attach.settings import Settings
 from tweed.cadence import EveryStep
@@ -118,6 +120,8 @@ class ElasticTraining(Run):
       settings: of the run.
     """
 
+    _takes_shards = True
+
     def __init__(
         self,
         model: nn.Module,
@@ -127,19 +131,17 @@ class ElasticTraining(Run):
         settings: Settings,
     ) -> None:
         check_strategy(strategy)
-        if dist.is_initialized():
-            raise UsageError(
-                "members that come and go make their process group themselves, anew whenever they change: "
-                "leave init_process_group() out"
-            )
         if not settings.sync_buffers:
             raise UsageError("elastic: members hold the same bits, buffers too: leave sync_buffers out")
-        self._elastic: ElasticRun | None = None
+        self._elastic: ElasticRun | ReplicaRun | None = None
         self._terms: list[str] = []
+        self._control: Control | None = None
 
         def found(terms: list[str], stats: Stats) -> Place:
             self._terms = terms
-            self._control = elastic if isinstance(elastic, Control) else meet(elastic)
+            # Torch's default group, if there is one, is that of the processes which are one member.
+            self._replica = Replica(model) if dist.is_initialized() else None
+            self._key, self._address = self._meet(elastic)
             return Alone(stats, Owners(0, 1, strategy.aggregate))
 
         super().__init__(model, optimizer, strategy, found, settings)
@@ -147,6 +149,22 @@ class ElasticTraining(Run):
         names = ["optimizer"] if len(each) == 1 else [f"optimizer {number}" for number in range(len(each))]
         self._trained: dict[str, Stateful] = {"model": model} | dict(zip(names, each, strict=True))
         self._kept: dict[str, Stateful] = {}
+
+    def _meet(self, elastic: Elastic | Control) -> tuple[str, str]:
+        """The member's key and address; of a replica its first process has the links to the others."""
+        replica = self._replica
+
+        def met() -> tuple[str, str]:
+            of_agents = replica is not None
+            control = elastic if isinstance(elastic, Control) else meet(elastic, of_agents=of_agents)
+            self._control = control
+            return control.key, control.address
+
+        if replica is None:
+            return met()
+        self._terms.append(f"replicas of {replica.size} processes")
+        found: tuple[str, str] = replica.led(met)
+        return found
 
     def _make_exchange(self, settings: Settings) -> GradientExchange:
         def made(groups: Any) -> MemberGradients:
@@ -174,14 +192,13 @@ class ElasticTraining(Run):
 
     @property
     def rank(self) -> int | None:
-        """Of this process among the members, which changes with them; None: it is none yet."""
-        key = self._control.key
-        return self.members.index(key) if key in self.members else None
+        """Of this member among all, which changes with them; None: it is none yet."""
+        return self.members.index(self._key) if self._key in self.members else None
 
     @property
     def address(self) -> str:
         """ "host:port" at which others join: `TWEED_JOIN`."""
-        return self._control.address
+        return self._address
 
     @property
     def left(self) -> bool:
@@ -239,7 +256,8 @@ class ElasticTraining(Run):
           at_most: samples of one batch here, for what memory there is: a share that is larger comes in
             several, and fewer members have larger ones. None: the whole share.
           first: what is to be done once with the model as it is, such as an evaluation: rank 0 calls it
-            before its part of a step, and its successor does if it is lost before that counts.
+            before its part of a step, and its successor does if it is lost before that counts. Of a replica
+            all processes do.
           check_every: so many steps apart members compare all that they keep, by a digest; 0: never.
           checkpoints: where the run goes on from, and writes, each member its part.
           timeout_s: the longest that a collective, or the wait for other members, may take.
@@ -257,7 +275,8 @@ class ElasticTraining(Run):
         """
         run = self._begun(dataset, batch, seed, (check_every, checkpoints, timeout_s), loader)
         optimizers = list(self._optimizers)
-        now = MemberSteps(run, len(dataset), at_most, self._kept, optimizers)
+        place = (0, 1) if self._replica is None else (self._replica.rank, self._replica.size)
+        now = MemberSteps(run, len(dataset), at_most, self._kept, optimizers, place)
         self._gradients.steps, feed = now, Feed()
         source: Iterator[Any] | None = None
         while (samples := now.begin(steps, first)) is not None:
@@ -274,7 +293,7 @@ class ElasticTraining(Run):
         seed: int,
         options: tuple[int, Checkpoints | None, float],
         loader: dict[str, Any],
-    ) -> ElasticRun:
+    ) -> ElasticRun | ReplicaRun:
         if given := [name for name in _OURS if name in loader]:
             raise UsageError(
                 f"run.batches({given[0]}=...): the members deal samples among themselves, and a part of the "
@@ -288,21 +307,35 @@ class ElasticTraining(Run):
             )
         sampler = Sampler(GlobalOrder(len(dataset), seed), batch)
         if self._elastic is None:
-            check_every, checkpoints, timeout_s = options
-            kept = self._trained | self._kept
-            begin = self._resumed(sampler)
-            self._elastic = ElasticRun(
-                self._control, begin, kept, timeout_s, check_every, checkpoints, self._terms, self._sums()
-            )
+            self._elastic = self._made(self._resumed(sampler), options)
         elif self._elastic.samples != [len(dataset), seed, batch]:
             raise UsageError("run.batches(): a run has one data set, one seed and one batch to its end")
         return self._elastic
 
+    def _made(
+        self, begin: Sampler, options: tuple[int, Checkpoints | None, float]
+    ) -> ElasticRun | ReplicaRun:
+        check_every, checkpoints, timeout_s = options
+        total = self._sums()
+
+        def made(keep: Mapping[str, Stateful]) -> ElasticRun:
+            assert self._control is not None  # this is the process that is the member
+            return ElasticRun(
+                self._control, begin, keep, timeout_s, check_every, checkpoints, self._terms, total
+            )
+
+        keep, gradients = self._trained | self._kept, self._gradients
+        if self._replica is None:
+            return made(keep)
+        return ReplicaRun(self._replica, gradients.sizes, gradients.like, keep, made)
+
     def _sums(self) -> Sum:
-        memory = self.strategy.memory
+        memory, buckets = self.strategy.memory, self._gradients.buckets
         if memory is None:
             return WholeSums(self.stats)
-        return PackedSums(memory, self._gradients.buckets, self.stats)
+        return PackedSums(
+            memory, buckets if self._replica is None else self._replica.buckets(buckets), self.stats
+        )
 
     def _position(self) -> Any:
         return None if self._elastic is None else self._elastic.position
@@ -347,7 +380,11 @@ class ElasticTraining(Run):
 
     def leave(self) -> None:
         """This process leaves in good order, as `ElasticRun.leave` has it; then `batches` ends."""
-        self._control.leave()
+        if self._control is not None:
+            self._control.leave()
+        else:
+            assert self._replica is not None  # without, this process is the member
+            self._replica.leaves = True
 
     def leaving_on(self, *signals: signal.Signals) -> AbstractContextManager[None]:
         """A body in which the first of these signals has this process leave, see `ElasticRun.leaving_on`."""
@@ -363,4 +400,5 @@ class ElasticTraining(Run):
         super().detach()
         if self._elastic is not None:
             self._elastic.close()
-        self._control.close()
+        if self._control is not None:
+            self._control.close()

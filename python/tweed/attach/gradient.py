@@ -17,6 +17,7 @@ from tweed.exchange.bucket import GradientBucket, assign, item
 from tweed.exchange.by_shards.gradients import ShardGradients
 from tweed.exchange.gradients import GradientReducer, Groups
 from tweed.exchange.place import Place
+from tweed.exchange.shards import local, spread_as
 
 _TWICE = (
     "{!r} got a second gradient within one backward pass. Either a reentrant checkpoint runs it twice: use "
@@ -123,8 +124,8 @@ class GradientExchange:
         if grad.layout is not torch.strided:
             name = gradients.names[index]
             raise UsageError(f"the gradient of {name!r} is sparse: make it dense for attach")
-        torch.mul(grad.detach(), self.reducer.prescale, out=view)
-        param.grad = view
+        torch.mul(local(grad.detach()), self.reducer.prescale, out=view)
+        param.grad = spread_as(view, param)
         gradients.given.add(index)
 
     def _start_next(self) -> None:
@@ -142,7 +143,7 @@ class GradientExchange:
             for gradients, params, by_any in zip(self._buckets, self._params, contributed, strict=True):
                 for index in gradients.missing():
                     if by_any[index]:
-                        params[index].grad = gradients.bucket.views[index]
+                        params[index].grad = spread_as(gradients.bucket.views[index], params[index])
         finally:
             self._open, self._started = False, 0
             for gradients in self._buckets:
@@ -219,5 +220,5 @@ class GradientExchange:
             hook.remove()
         for param, (gradients, index) in self._place.items():
             view = gradients.bucket.views[index]
-            if param.grad is view:
-                param.grad = view.clone()
+            if param.grad is not None and local(param.grad) is view:
+                param.grad = spread_as(view.clone(), param)

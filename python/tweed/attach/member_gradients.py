@@ -11,6 +11,7 @@ from torch import Tensor
 from tweed.attach.member_steps import MemberSteps
 from tweed.errors import UsageError
 from tweed.exchange.gradients import GradientReducer, Groups, local_buckets
+from tweed.exchange.shards import local
 
 
 class MemberGradients(GradientReducer):
@@ -20,7 +21,8 @@ class MemberGradients(GradientReducer):
     model's buffers, each times the samples of the batch. So the mean has all that differs among members
     after a backward pass, and a step that counts leaves the same bits at all. Each batch begins with the
     buffers of the last step, so that statistics do not depend on how many there are; those of whole numbers
-    are rounded.
+    are rounded. Of a model that is spread over the processes of a replica each has the sum of its own part,
+    and all that follows: `tweed.attach.replica` puts them together.
 
     Args:
       groups: per bucket the parameters, by name.
@@ -31,10 +33,13 @@ class MemberGradients(GradientReducer):
       steps: None before the first batch.
       unused: names of the parameters to which the last step has no gradient.
       loaded: the position in a checkpoint that was loaded; None: none was.
+      like: of the type and place of the sum.
+      sizes: of the gradients in it, and of what follows them.
     """
 
     def __init__(self, groups: Groups, buffers: Sequence[Tensor], position: Callable[[], Any]) -> None:
-        super().__init__(local_buckets(groups))
+        shards = [{name: local(param.detach()) for name, param in group.items()} for group in groups]
+        super().__init__(local_buckets(shards))
         self.steps: MemberSteps | None = None
         self.unused: set[str] = set()
         self.loaded: Mapping[str, Any] | None = None
@@ -42,7 +47,9 @@ class MemberGradients(GradientReducer):
         self._begun: list[Tensor] = []  # the buffers of the last step
         tensors = [*(one.bucket.values for one in self.buckets), *buffers]
         wide = any(tensor.dtype == torch.float64 for tensor in tensors)
-        self._dtype, self._device = torch.float64 if wide else torch.float32, tensors[0].device
+        self.like = torch.empty(0, dtype=torch.float64 if wide else torch.float32, device=tensors[0].device)
+        numel = sum(one.bucket.values.numel() for one in self.buckets)
+        self.sizes = numel, sum(len(one.names) for one in self.buckets) + sum(one.numel() for one in buffers)
 
     def wanted(self) -> bool:
         """See `GradientReducer`."""
@@ -78,7 +85,7 @@ class MemberGradients(GradientReducer):
         marks = [float(index in one.given) for one in self.buckets for index in range(len(one.names))]
         values = [one.bucket.values for one in self.buckets]
         parts = [*values, torch.tensor(marks), *(buffer.reshape(-1) for buffer in self._buffers)]
-        mean = torch.cat([part.to(self._device, self._dtype) for part in parts])
+        mean = torch.cat([part.to(self.like) for part in parts])
         return mean.mul_(samples) if samples else mean.zero_()  # what a filler gave may not be finite
 
     @torch.no_grad()

@@ -20,7 +20,7 @@ What cannot happen: the optimizer steps by another gradient than the others'; a 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from enum import Enum, auto
 from itertools import chain, pairwise
@@ -29,6 +29,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
+from tweed.attach.replica import ReplicaRun
 from tweed.elastic.run import ElasticRun
 from tweed.elastic.state import Stateful
 from tweed.errors import Left, UsageError
@@ -50,20 +51,25 @@ class MemberSteps:
       at_most: samples of a batch; None: the whole share of a step.
       kept: what counts with a step or not at all, beside the model and the state of its optimizers.
       optimizers: whose settings do so too.
+      place: which of so many processes of its member this is. They deal batches among themselves in equal
+        parts, as the member's gradient is the mean of theirs; what is left, fewer samples than there are
+        processes, all of them compute.
 
     Attributes:
       left: this process has left in good order.
-      samples: how many of the batch that the loop has count.
+      samples: how many count of the batches that the member's processes have now.
     """
 
     def __init__(
         self,
-        run: ElasticRun,
+        run: ElasticRun | ReplicaRun,
         numel: int,
         at_most: int | None,
         kept: Mapping[str, Stateful],
         optimizers: Sequence[Optimizer],
+        place: tuple[int, int] = (0, 1),
     ) -> None:
+        self._place = place
         self._run, self._at_most, self._kept, self._optimizers = run, at_most, kept, optimizers
         self._filler = tuple(range(min(_FILLER, numel)))
         self._phase, self.samples, self.left = _Phase.OVER, 0, False
@@ -86,23 +92,32 @@ class MemberSteps:
         if not self._due:
             self.samples = 0
             return self._filler
-        found = self._cut(self._due)[0]
-        self.samples = len(found)
+        found, self.samples = self._cut(self._due)[0]
         return found
 
     def upcoming(self) -> Iterator[tuple[int, ...]]:
         """The batches behind the one that `begin` has just given, if no member comes or goes."""
-        shares = (self._cut(share) for share in self._run.upcoming())
-        batches = chain.from_iterable(shares)
+        batches = chain.from_iterable(self._cut(share) for share in self._run.ahead)
         if self._due is not None:
             next(batches)
-        return batches
+        return (batch for batch, _ in batches)
 
-    def _cut(self, share: Sequence[int]) -> list[tuple[int, ...]]:
-        """In batches whose sizes differ by one at most, the larger ones first."""
-        count = -(-len(share) // (self._at_most or max(1, len(share))))
-        ends = [-(-len(share) * number // max(1, count)) for number in range(count + 1)]
-        return [tuple(share[low:high]) for low, high in pairwise(ends)] or [self._filler]
+    def _cut(self, share: Sequence[int]) -> list[tuple[tuple[int, ...], int]]:
+        """Batches of this process, whose sizes differ by one at most, the larger ones first; and how many
+        samples all processes of the member have in each."""
+        process, size = self._place
+        each = len(share) // size
+        dealt, rest = share[: each * size], share[each * size :]
+        found = [
+            (tuple(dealt[(low * size + process * (high - low)) :][: high - low]), (high - low) * size)
+            for low, high in self._ends(each)
+        ]
+        found += [(tuple(rest[low:high]), high - low) for low, high in self._ends(len(rest))]
+        return found or [(self._filler, 0)]
+
+    def _ends(self, numel: int) -> Iterable[tuple[int, int]]:
+        count = -(-numel // (self._at_most or max(1, numel)))
+        return pairwise(-(-numel * number // max(1, count)) for number in range(count + 1))
 
     def computed(self, total: Tensor) -> Tensor | None:
         """Takes the sum over the batch's samples, `[numel]`. Returns the mean of the step; None: not yet.

@@ -38,10 +38,10 @@ class WholeSums:
     def __init__(self, stats: Stats) -> None:
         self._stats = stats
 
-    def __call__(self, addend: Tensor, step: int, epoch: int) -> Tensor:
+    def __call__(self, addend: Tensor, group: dist.ProcessGroup, step: int, epoch: int) -> Tensor:
         """See `tweed.elastic.run.Sum`."""
         self._stats.bytes_exchanged += addend.numel() * addend.element_size()
-        dist.all_reduce(addend)
+        dist.all_reduce(addend, group=group)
         return addend
 
 
@@ -71,23 +71,25 @@ class PackedSums:
         self._before: _Kept = (None, [])  # the step that was attempted last
         self._summed_to = 0  # steps, all of which are in what is kept here
 
-    def __call__(self, addend: Tensor, step: int, epoch: int) -> Tensor:
+    def __call__(self, addend: Tensor, group: dist.ProcessGroup, step: int, epoch: int) -> Tensor:
         """See `tweed.elastic.run.Sum`."""
         gradients, rest = addend.split_with_sizes([sum(self._sizes), addend.numel() - sum(self._sizes)])
         is_broken, lacks = not gradients.isfinite().all(), bool(self._shared) and not self._follows(step)
         rest = torch.cat([rest, rest.new_tensor([lacks, is_broken])])
         self._stats.bytes_exchanged += rest.numel() * rest.element_size()
-        dist.all_reduce(rest)
+        dist.all_reduce(rest, group=group)
         rest, lacking, broken = rest[:-2], bool(rest[-2]), bool(rest[-1])
-        buffers = self._enter(step, epoch)
+        buffers = self._enter(step, epoch, group)
         if lacking:
-            self._share(buffers, lacks)
+            self._share(buffers, lacks, group)
         self._before, self._attempted = self._now(), step
         if broken:
             summed = torch.full_like(gradients, torch.nan)
         else:
             buffers.turns = step
-            summed = self._summed(buffers, gradients, int(rest[-1]))
+            samples = int(rest[-1])
+            # The mean over members of these is that over samples.
+            summed = self._mean(buffers, gradients * (group.size() / samples)) * samples
         self._summed_to = step + 1
         return torch.cat([summed, rest])
 
@@ -100,32 +102,30 @@ class PackedSums:
             return None, []
         return self._buffers.owners, [stored(buffer) for buffer in self._buffers.buffers]
 
-    def _enter(self, step: int, epoch: int) -> CompressedBuffers:
+    def _enter(self, step: int, epoch: int, group: dist.ProcessGroup) -> CompressedBuffers:
         """What is kept is as it was before the step, in the units of this epoch's group."""
         again = step == self._attempted
         if self._buffers is None or again or epoch != self._epoch:
             owners, kept = self._before if again else self._now()
-            comm = Communicator(None, Strategy(), self._stats)
+            comm = Communicator(group, Strategy(), self._stats)
             self._buffers, self._epoch = CompressedBuffers(self._memory, self._views, comm), epoch
             for fresh, one in zip(self._buffers.buffers, kept, strict=False):  # of a first one there is none
                 assert owners is not None  # they have kept this
                 carry(fresh, one, owners)
         return self._buffers
 
-    def _share(self, buffers: CompressedBuffers, lacks: bool) -> None:
+    def _share(self, buffers: CompressedBuffers, lacks: bool, group: dist.ProcessGroup) -> None:
         """Who has not been in all steps takes what is shared from one who has; if none has, all are new."""
         own = [{name: plain(buffer.parts[name]) for name in self._shared} for buffer in buffers.buffers]
-        found = next((one for one in gather(None, None if lacks else own) if one is not None), None)
+        found = next((one for one in gather(group, None if lacks else own) if one is not None), None)
         for number, buffer in enumerate(buffers.buffers if lacks else ()):
             for name in self._shared:
                 fresh = self._memory.parts[name].start(buffers.specs[number])
                 buffer.parts[name] = fresh if found is None else filled(fresh, found[number][name])
 
-    def _summed(self, buffers: CompressedBuffers, gradients: Tensor, samples: int) -> Tensor:
-        # The mean over members of these is that over samples.
-        scaled = (gradients * (dist.get_world_size() / samples)).float()
-        updates = buffers.exchange(list(scaled.split_with_sizes(self._sizes)))
-        return torch.cat([update.delta for update in updates]).to(gradients.dtype) * samples
+    def _mean(self, buffers: CompressedBuffers, gradients: Tensor) -> Tensor:
+        updates = buffers.exchange(list(gradients.float().split_with_sizes(self._sizes)))
+        return torch.cat([update.delta for update in updates]).to(gradients.dtype)
 
 
 def carry(fresh: BufferState, kept: Mapping[str, Any], before: Owners) -> None:

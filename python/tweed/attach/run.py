@@ -47,6 +47,8 @@ class Run:
       stats: counters, see `Stats`.
     """
 
+    _takes_shards = False  # of parameters that are spread over processes
+
     def __init__(
         self,
         model: nn.Module,
@@ -56,7 +58,7 @@ class Run:
         settings: Settings,
     ) -> None:
         optimizers = [optimizer] if isinstance(optimizer, Optimizer) else optimizer
-        checks.check_model(model, optimizers)
+        checks.check_model(model, optimizers, spread=self._takes_shards)
         self.strategy = strategy
         self.stats = Stats()
         metrics.follow(self.stats)

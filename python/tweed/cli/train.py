@@ -74,6 +74,7 @@ def train(
     The workers are processes of this machine, or those that Ray places, or torchrun's if torchrun started
     this command.
     """
+    from tweed.named import named_strategy
     from tweed.testbed import Network
     from tweed.train.request import Request
     from tweed.train.world import launched_ranks
@@ -88,6 +89,11 @@ def train(
     request = Request(given, epochs, name, resume, fallback, or_unshaped, ["tweed", *sys.argv[1:]])
     if restarts and ray is None:
         raise UsageError("--restarts is for workers that Ray places: give --ray too")
+    if strategy is not None and named_strategy(strategy).hub is not None:
+        raise UsageError(
+            f"{strategy} has a hub, which workers reach when they like, and in `tweed train` all take steps "
+            f"together: run `tweed serve {task or 'TASK'} --strategy {strategy}`, and as many `tweed join`"
+        )
     size = launched_ranks()
     if join is not None or elastic is not None:
         _check_elastic(elastic, join, request, size is not None or ray is not None)

@@ -1,5 +1,8 @@
 """The process group of an epoch: its members meet by a store that one of them makes for it.
 
+It is torch's default group. Where a member is several processes, which have the default group among
+themselves (`tweed.attach.replica`), it is one beside that, in which the first process of each is a rank.
+
 a meeting   moved by                                               to
 CALLED      the first that all reach has a store, and says where   TRIED, by whoever hears of it
 TRIED       all members have come                                  the group stands
@@ -40,11 +43,14 @@ _STORE_S = 3.0
 
 
 class Groups:
-    """Torch's default process group, made anew for each epoch. See the module.
+    """The group of members, made anew for each epoch. See the module.
 
     Args:
       control: this process among the members.
       timeout_s: of collectives, and of the wait for a group.
+
+    Attributes:
+      group: that stands; None: none does.
     """
 
     def __init__(self, control: Control, timeout_s: float) -> None:
@@ -52,6 +58,8 @@ class Groups:
         self._members: tuple[str, ...] = ()  # of the group that stands; none: it may not be aborted
         self._without: frozenset[frozenset[str]] = frozenset()  # links that it does not use
         self._standing = Lock()
+        self._beside = dist.is_initialized()  # there is a default group, of other processes
+        self.group: dist.ProcessGroup | None = None
         control.when_changed(self._changed)
         self._meeting = self._tried = Meeting(0, 0, 0, "")  # the last that came about, that was tried
         self._store: Any = None  # of the group, where this process is its rank 0
@@ -75,14 +83,14 @@ class Groups:
         # The members of an epoch meet under its number, so nothing of an old one is taken for theirs.
         place = _reached(meeting) if self._store is None else self._store
         name = f"epoch {meeting.epoch}.{meeting.attempt}"
-        dist.init_process_group(
-            "tweed",
-            store=_WhileItHolds(PrefixStore(name, place), self._control, epoch.number),
-            rank=epoch.members.index(self._control.key),
-            world_size=len(epoch.members),
-            timeout=timedelta(seconds=self._timeout_s),
+        make = _made_beside if self._beside else _made_default
+        self.group = make(
+            name,
+            _WhileItHolds(PrefixStore(name, place), self._control, epoch.number),
+            (epoch.members.index(self._control.key), len(epoch.members)),
+            timedelta(seconds=self._timeout_s),
             # Nothing here goes by wall clocks: one that is set, or a joiner's, may not end the run.
-            pg_options=GroupRequest(compare_clocks=False, missing=epoch.missing),
+            GroupRequest(compare_clocks=False, missing=epoch.missing),
         )
         wait.end()
         self._meeting = meeting
@@ -94,16 +102,21 @@ class Groups:
         """Ends the group, if there is one."""
         with self._standing:
             self._members = ()
-        if dist.is_initialized():
-            dist.destroy_process_group()
-        # Torch names groups by their count, failed ones too: the next has one name at all members.
-        dist.distributed_c10d._world.group_count = 0
+        group, self.group = self.group, None
+        if group is not None and self._beside:
+            dist.destroy_process_group(group)
+        elif not self._beside:
+            if dist.is_initialized():
+                dist.destroy_process_group()
+            # Torch names groups by their count, failed ones too: the next has one name at all members.
+            dist.distributed_c10d._world.group_count = 0
 
     def _changed(self, epoch: Epoch) -> None:
         """There is a next epoch: calls that wait for who is lost with it are aborted."""
         with self._standing:
             if breaks(self._members, self._meeting.epoch, epoch, self._without):
-                dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu")).abort()
+                assert self.group is not None  # it has members
+                self.group._get_backend(torch.device("cpu")).abort()
 
     def _next_meeting(self) -> tuple[Epoch, Meeting]:
         """One of the last epoch has the store, and says where; the others wait for that.
@@ -136,6 +149,30 @@ class Groups:
         meeting = Meeting(epoch.number, attempt, self._store.port, self._control.host)
         self._control.call_meeting(meeting)
         return epoch, meeting
+
+
+def _made_default(
+    name: str, store: Store, place: tuple[int, int], timeout: timedelta, request: GroupRequest
+) -> dist.ProcessGroup:
+    """Torch's default group. `place`: this process's rank, and how many there are."""
+    rank, size = place
+    dist.init_process_group(
+        "tweed", store=store, rank=rank, world_size=size, timeout=timeout, pg_options=request
+    )
+    return dist.distributed_c10d._get_default_group()
+
+
+def _made_beside(
+    name: str, store: Store, place: tuple[int, int], timeout: timedelta, request: GroupRequest
+) -> dist.ProcessGroup:
+    """One of other processes than the default group's. `new_group` makes groups of the default group's alone,
+    so this is what stands beneath it and beneath `init_process_group`."""
+    rank, size = place
+    make: Any = dist.distributed_c10d._new_process_group_helper
+    group: dist.ProcessGroup
+    group, _ = make(size, rank, [], "tweed", store, name, request, timeout, group_desc="members")
+    dist.distributed_c10d._world.pg_group_ranks[group] = {one: one for one in range(size)}
+    return group
 
 
 class _WhileItHolds(Store):

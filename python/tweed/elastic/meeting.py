@@ -60,10 +60,14 @@ def start(store: Any, rank: int, size: int, elastic: Elastic, timeout_s: float =
     return Control(links, node, (linked, dict(found)), early, address, elastic)
 
 
-def meet(elastic: Elastic, timeout_s: float = 60.0) -> Control:
+def meet(elastic: Elastic, timeout_s: float = 60.0, *, of_agents: bool = False) -> Control:
     """Gets this process among the members as its environment has it: TWEED_JOIN names members to join; else
     torch's RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, which torchrun sets, are those of a founder. Under
     `torchrun --rdzv-backend tweed` the agent has said which of both this is (`tweed.torch.torchrun`).
+
+    Args:
+      of_agents: a member is all workers of an agent, of which this is the first: torch's variables are then
+        those of the workers among themselves.
 
     Raises: UsageError if there is neither; else see `join` and `start`.
     """
@@ -71,7 +75,8 @@ def meet(elastic: Elastic, timeout_s: float = 60.0) -> Control:
     if os.environ.get("TWEED_JOIN"):
         control = join(None, elastic, timeout_s)
     else:
-        control = start(*(_founders(*founds) if founds else _of_torch()), elastic, timeout_s)
+        found = _founders if not of_agents else _first_workers
+        control = start(*(found(*founds) if founds else _of_torch(of_agents)), elastic, timeout_s)
     if agent:
         store = _store(agent)
         store.set(f"member {store.add('members', 1)}", control.address)
@@ -96,8 +101,19 @@ def _founders(place: str, prefix: str, agent: int, agents: int) -> tuple[Any, in
     return store, sum(sizes[:agent]) + int(os.environ["LOCAL_RANK"]), sum(sizes)
 
 
-def _of_torch() -> tuple[Any, int, int]:
+def _first_workers(place: str, prefix: str, agent: int, agents: int) -> tuple[Any, int, int]:
+    """The same of the first worker of each agent."""
+    return PrefixStore(prefix, _store(place)), agent, agents
+
+
+def _of_torch(of_agents: bool) -> tuple[Any, int, int]:
     """The same, as torch's own variables have it."""
+    if of_agents:
+        raise UsageError(
+            "who are the other replicas? Start each by `torchrun --rdzv-backend tweed`; or set "
+            "TWEED_JOIN=host:port of a member that trains already; or give attach(elastic=control), of "
+            "tweed.elastic.start or join, at the replica's rank 0"
+        )
     if missing := [name for name in _OF_FOUNDERS if name not in os.environ]:
         raise UsageError(
             f"who are the other members? Start this process by torchrun, which sets {missing[0]}; or set "

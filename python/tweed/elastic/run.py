@@ -21,7 +21,6 @@ from itertools import zip_longest
 from types import FrameType
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -30,7 +29,7 @@ from tweed.elastic.checkpoint import Checkpoints, writers
 from tweed.elastic.control import Control, Epoch
 from tweed.elastic.group import Groups
 from tweed.elastic.messages import Meeting
-from tweed.elastic.state import State, Stateful, of_objects
+from tweed.elastic.state import State, Stateful, broadcast, of_objects
 from tweed.errors import (
     Aborted,
     DataError,
@@ -44,20 +43,21 @@ from tweed.errors import (
 )
 from tweed.exchange.commit import Take
 from tweed.exchange.communicator import Wait
-from tweed.exchange.member import Member, Standing
+from tweed.exchange.member import Ahead, Member, Standing
 
 log = logging.getLogger("tweed")
 
 #: What a lost member makes of calls: of tweed's, and of torch's store at rank 0.
-_LOSSES = (PeerLost, DeadlineExceeded, Aborted, dist.DistError)
+LOSSES = (PeerLost, DeadlineExceeded, Aborted, dist.DistError)
 
-#: Sums contributions, `[numel + 1]`, over the members of the group, to the same bits at all; the last element
-#: counts samples, and must be exact. Called with this member's, which may be changed, the step and the epoch.
-Sum = Callable[[Tensor, int, int], Tensor]
+#: Sums contributions, `[numel + 1]`, over the members of a group, to the same bits at all; the last element
+#: counts samples, and must be exact. Called with this member's, which may be changed, the group, the step and
+#: the epoch.
+Sum = Callable[[Tensor, dist.ProcessGroup, int, int], Tensor]
 
 
 class ElasticRun:
-    """See above. Uses torch's default process group, which it makes anew.
+    """See above. Makes torch's default process group, anew for each epoch; or one beside it, if there is one.
 
     Args:
       control: this process among the members.
@@ -173,9 +173,9 @@ class ElasticRun:
                 if (samples := self._member.samples()) is not None:
                     return samples
                 addend = self._member.addend()
-                self._member.summed(self._total(addend, self._given, self._groups.epoch))
+                self._member.summed(self._total(addend, self._group, self._given, self._groups.epoch))
                 self._counted()
-            except _LOSSES:
+            except LOSSES:
                 self._regroup()
         return None
 
@@ -223,16 +223,16 @@ class ElasticRun:
           tell: what this member says at the end, a small plain value, for `told`.
         """
         with suppress(Left):
-            while dist.is_initialized() and not self._member.behind:
+            while self._groups.group is not None and not self._member.behind:
                 try:
                     if self._checkpoints is not None:
                         self._write(self._checkpoints)
                         self._checkpoints.wait()
                     self.told = self._gathered("the end of the loop", tell)
                     self._begin(first)
-                    dist.barrier()
+                    dist.barrier(self._group)
                     break
-                except _LOSSES:
+                except LOSSES:
                     self._regroup()
         if self._checkpoints is not None:
             self._checkpoints.wait()  # who has left may have a part to write
@@ -251,14 +251,20 @@ class ElasticRun:
         where = {"step": sampler.step, "cursor": sampler.cursor, "again": list(sampler.again)}
         return {"where": where, "samples": _samples(sampler)}
 
-    def upcoming(self) -> Iterator[list[int]]:
+    @property
+    def ahead(self) -> Ahead:
         """This process's samples in the next step, what it has yet to compute, and in those behind it, if no
         member comes or goes; without end."""
-        return self._member.upcoming()
+        return self._member.ahead
 
     def close(self) -> None:
         """Ends the group, also after a failure."""
         self._groups.leave()
+
+    @property
+    def _group(self) -> dist.ProcessGroup:
+        assert self._groups.group is not None  # it stands from `_enter` on
+        return self._groups.group
 
     def _state(self) -> State:
         tree = {"kept": of_objects(self._keep), "result": self._member.commit.result, "terms": self._terms}
@@ -266,15 +272,15 @@ class ElasticRun:
 
     def _begin(self, first: Callable[[], None] | None) -> None:
         """Rank 0 does what is to be done once before the next step."""
-        if first is not None and dist.get_rank() == 0 and self._begun != self._given:
+        if first is not None and self._group.rank() == 0 and self._begun != self._given:
             first()
             self._begun = self._given
 
     def _write(self, checkpoints: Checkpoints) -> None:
         """This member's part of a checkpoint; another one where the members have changed since."""
-        now = (self._given, self._groups.epoch)
-        if self._given > 0 and self._wrote != now and dist.get_rank() in self._writers:
-            number = self._writers.index(dist.get_rank())
+        now, rank = (self._given, self._groups.epoch), self._group.rank()
+        if self._given > 0 and self._wrote != now and rank in self._writers:
+            number = self._writers.index(rank)
             checkpoints.write(self._given, number, len(self._writers), self._state())
             self._wrote = now
 
@@ -301,8 +307,8 @@ class ElasticRun:
 
     def _gathered(self, what: str, value: Any) -> list[Any]:
         """What each member has for this, by rank. Raises: UsageError if another one is elsewhere."""
-        found: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(found, (what, self._given, value))
+        found: list[Any] = [None] * self._group.size()
+        dist.all_gather_object(found, (what, self._given, value), self._group)
         for rank, (theirs, step, _) in enumerate(found):
             if theirs != what:
                 raise UsageError(
@@ -328,8 +334,8 @@ class ElasticRun:
             try:
                 self._enter()
                 return
-            except _LOSSES as error:
-                ends = isinstance(error, DeadlineExceeded) and not dist.is_initialized()
+            except LOSSES as error:
+                ends = isinstance(error, DeadlineExceeded) and self._groups.group is None
                 if ends or isinstance(error, Evicted):
                     raise
 
@@ -339,7 +345,7 @@ class ElasticRun:
         place = "" if self._checkpoints is None else self._checkpoints.place
         given: list[Any] = [None] * len(members)
         standing = self._member.standing(cut_off=self._control.cut_off)
-        dist.all_gather_object(given, (standing, place, self._is_new))
+        dist.all_gather_object(given, (standing, place, self._is_new), self._group)
         told: dict[int, Standing] = {rank: standing for rank, (standing, *_) in enumerate(given)}
         self._writers = writers([place for _, place, _ in given])
         plan = self._member.enter(members, told)
@@ -356,11 +362,11 @@ class ElasticRun:
 
     def _take(self, plan: Take) -> None:
         """Who lacks the last step gets its result."""
-        takes, commit = dist.get_rank() in plan.takers, self._member.commit
+        takes, commit = self._group.rank() in plan.takers, self._member.commit
         kept = commit.contribution if takes else commit.result
         assert kept is not None  # all have contributed to a step that counts anywhere, or were given its like
         result = kept.clone()
-        dist.broadcast(result, src=plan.giver)
+        dist.broadcast(result, group=self._group, group_src=plan.giver)
         if takes:
             self._member.take(result)
             self._counted()
@@ -376,18 +382,10 @@ class ElasticRun:
         """Some get the whole state of another member, while all wait."""
         if not takers:
             return
-        rank, told = dist.get_rank(), [None, None]
-        state = self._state() if rank == giver else None
-        if state is not None:
-            told = [state.structure(), state.bytes]  # type: ignore[list-item]
-        dist.broadcast_object_list(told, giver)
-        structure: Any = told[0]
-        size: Any = told[1]
-        tensors = bytearray(size) if state is None else state.part(0, state.bytes)
-        if tensors:
-            dist.broadcast(torch.frombuffer(tensors, dtype=torch.uint8), giver)
+        rank = self._group.rank()
+        state = broadcast(self._state() if rank == giver else None, self._group, giver)
         if rank in takers:
-            where, result = self._load(State.assembled(structure, tensors), self._member.sampler)
+            where, result = self._load(state, self._member.sampler)
             self._member.copied(where, result)
             self._given = self._member.counted
 
@@ -467,9 +465,9 @@ class ElasticRun:
             self._regroup()
 
 
-def _all_reduced(addend: Tensor, step: int, epoch: int) -> Tensor:
-    wait = Wait()
-    dist.all_reduce(addend)
+def _all_reduced(addend: Tensor, group: dist.ProcessGroup, step: int, epoch: int) -> Tensor:
+    wait = Wait(group)
+    dist.all_reduce(addend, group=group)
     wait.end()
     return addend
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
@@ -111,6 +112,17 @@ class State:
                 leaves[place] = from_bytes(tensors[at : at + length], leaf)
                 at += length
         return cls(leaves, spec)
+
+
+def broadcast(state: State | None, group: dist.ProcessGroup, giver: int) -> State:
+    """That of the rank `giver`, which gives it, at all ranks; they wait for it."""
+    told: list[Any] = [None, 0] if state is None else [state.structure(), state.bytes]
+    dist.broadcast_object_list(told, group=group, group_src=giver)
+    structure, size = told
+    tensors = bytearray(size) if state is None else state.part(0, size)
+    if tensors:
+        dist.broadcast(torch.frombuffer(tensors, dtype=torch.uint8), group=group, group_src=giver)
+    return State.assembled(structure, tensors) if state is None else state
 
 
 def digest_of(data: bytes | bytearray | memoryview) -> bytes:

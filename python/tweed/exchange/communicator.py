@@ -115,7 +115,8 @@ class Communicator:
         self._own = engine.own_group(strategy, group)
         self.group = group if self._own is None else self._own
         self.stats = stats
-        self.size, self.rank = dist.get_world_size(group), dist.get_rank(group)
+        of = group or dist.distributed_c10d._get_default_group()  # members' need not be a part of that
+        self.size, self.rank = of.size(), of.rank()
         self.owners = owners = Owners.of(strategy, self.rank, self.size)
         # Where only what was delivered counts, the engine divides, value by value.
         self.prescale = 1.0 if owners.by_delivered else 1 / owners.contributors

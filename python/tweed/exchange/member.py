@@ -59,6 +59,37 @@ class Standing:
     cut_off: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A member's samples in the next step, those that it has not computed yet, and in the steps behind that
+    one, if no member comes or goes; without end.
+
+    Attributes:
+      key: the member's.
+      members: of the step behind the next.
+      sampler: where the steps are.
+      deal: the shares of the next step; None: it has none in any.
+      missing: places in it that it has not computed yet.
+    """
+
+    key: str
+    members: tuple[str, ...]
+    sampler: Sampler
+    deal: Deal | None
+    missing: tuple[int, ...]
+
+    def __iter__(self) -> Iterator[list[int]]:
+        if self.deal is None:
+            yield from repeat(list[int]())
+        sampler, deal = self.sampler, self.deal
+        assert deal is not None  # that would have no end
+        yield sampler.order.samples(self.missing)
+        while True:
+            sampler = sampler.counted(deal)
+            deal = sampler.deal(self.members)
+            yield sampler.order.samples(deal.share(self.key))
+
+
 class Member:
     """See the module.
 
@@ -113,17 +144,12 @@ class Member:
             return self.sampler.order.samples(places)
         return None
 
-    def upcoming(self) -> Iterator[list[int]]:
-        """Its samples in the next step, those that it has not computed yet, and in the steps behind that one,
-        if no member comes or goes. None in each while others feed it."""
+    @property
+    def ahead(self) -> Ahead:
+        """See there. No samples while others feed it."""
         if self.behind:
-            yield from repeat(list[int]())
-        sampler, deal = self.sampler, self.deal
-        yield sampler.order.samples(self._missing())
-        while True:
-            sampler = sampler.counted(deal)
-            deal = sampler.deal(self._members)
-            yield sampler.order.samples(deal.share(self.key))
+            return Ahead(self.key, self._members, self.sampler, None, ())
+        return Ahead(self.key, self._members, self.sampler, self.deal, self._missing())
 
     def contribute(self, total: Tensor, samples: int | None = None) -> None:
         """The sum of the gradients of the first `samples` of `samples()`, `[numel]`; None: of all.

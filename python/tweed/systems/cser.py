@@ -71,7 +71,7 @@ FULL = (
     Config("fashion-mnist", 320, 4, Grid(0.03)),
     Config("shakespeare", 160, 4, Grid(0.003), ratios=(32,)),
 )
-QUICK = (Config("digits", 64, 4, Grid(0.03, tries=1), range(1), (256,)),)
+QUICK = (Config("digits", 20, 4, Grid(0.03, tries=1), range(1), (256,)),)
 
 
 def strategy(label: str, ratio: int) -> Strategy:

@@ -58,7 +58,7 @@ FULL = Setting(
     "fashion-mnist", 600.0, range(10, 20), (SEARCH_SEED, SEARCH_SEED + 1), Grid(0.1, 2.0), Devices()
 )
 SLOW = Devices(10, up=(3_000.0, 30_000.0))
-QUICK = Setting("digits", 30.0, range(10, 11), (SEARCH_SEED,), Grid(0.1, tries=1), SLOW)
+QUICK = Setting("digits", 10.0, range(10, 11), (SEARCH_SEED,), Grid(0.1, tries=1), SLOW)
 
 
 def experiment(notes: Notes, quick: bool) -> None:

@@ -57,7 +57,7 @@ class Setting:
 
 
 FULL = Setting("fashion-mnist", 300, 3_000, range(5), Grid(0.1, 3.0))
-QUICK = Setting("digits", 8, 40, range(1), Grid(0.1, tries=1), 180)
+QUICK = Setting("digits", 4, 12, range(1), Grid(0.1, tries=1), 180)
 
 
 def experiment(notes: Notes, quick: bool) -> None:

@@ -180,6 +180,11 @@ class TweedRendezvous(RendezvousHandler):
         """See `RendezvousHandler`."""
         return "tweed"
 
+    @property
+    def use_agent_store(self) -> bool:
+        """See `RendezvousHandler`: workers of an agent that are one member have a group by its own store."""
+        return True
+
     def next_rendezvous(self) -> RendezvousInfo:
         """Places this agent's workers, see the module; it is alone in what torch sees."""
         with self._lock:

@@ -145,15 +145,18 @@ impl Meeting<'_> {
         }
     }
 
-    /// Nor is a direct one that is listed as missing now, nor one through a third process to who can be called by now.
+    /// Nor is a direct one that is listed as missing now, nor one through a third process to who can be called by now. Nor,
+    /// where members say what is missing, one through who is a member no more: it may be about to leave, or be silent.
     fn give_up_other_ways(&self) {
         for (rank, descriptor) in self.others().filter(|(_, d)| self.connector.descriptor.is_far(d)) {
             let Some(peer) = self.connector.find(&descriptor.uid) else { continue };
-            let direct = self.connector.driver.engine.lock().host.links[peer].relay.is_none();
-            let fits = match self.way(rank) {
-                Way::Direct => direct,
-                Way::Through(_) => !direct,
-                Way::None => true,
+            let relay = self.connector.driver.engine.lock().host.links[peer].relay.clone();
+            let is_here = |uid: &String| self.known.descriptors.iter().any(|d| d.uid == *uid);
+            let fits = match (self.way(rank), &relay) {
+                (Way::Direct, relay) => relay.is_none(),
+                (Way::Through(_), None) => false,
+                (Way::Through(_), Some(uid)) => self.known.missing.is_empty() || is_here(uid),
+                (Way::None, _) => true,
             };
             if !fits && self.connector.directory.lock().give_up(&descriptor.uid, u64::MAX).is_some() {
                 let why = "its link was made anew, as another way is to be taken now";

@@ -1,0 +1,307 @@
+"""A member that is several processes: a *replica*, over which FSDP2 spreads the model.
+
+    other members <── sums of whole gradients ──> the first process <── torch's default group ──> the others
+
+The processes of a replica have torch's default group among themselves, for as long as the replica lives; each
+has a shard of every parameter. The first one is the member: it has the links to other members, and runs
+`tweed.elastic.ElasticRun` with gradients and states that are put together of all shards. What it comes to, it
+says to the others, its *followers*, by an order:
+
+    the first process                      followers                                     order
+    its run needs the state of an object   their shards are gathered                     state
+    its run takes a state                  each takes its shards                         load
+    it does what one member alone does     they do so too: a forward pass needs all      first
+    `due` returns                          `due` returns the same                        done
+    it has left, or fails                  they raise it too                             left, failed
+
+After an order all call the same collectives of the default group; between two orders followers only wait for
+the next. `contribute` and `result` need none: all processes call them.
+
+Losses: if a process of a replica is lost, the next collective of the default group fails at the others, and
+that ends the replica, which is then lost to the other members as a whole. A lost member is the first
+process's to deal with; followers wait.
+
+What cannot happen: two processes of a replica are at different steps; a loss within a replica is taken for
+that of a member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from tweed.elastic import ElasticRun
+from tweed.elastic.run import LOSSES
+from tweed.elastic.state import State, Stateful, broadcast
+from tweed.errors import Left, TweedError, UsageError
+from tweed.exchange.bucket import GradientBucket
+from tweed.exchange.gradients import local_buckets
+from tweed.exchange.member import Ahead
+from tweed.exchange.shards import is_spread, load_whole, whole
+
+_NO_SHARDS = (
+    "members that come and go make their process group themselves, anew whenever they change: leave "
+    "init_process_group() out. Or, if a member is several processes, spread the model over them by "
+    "torch's fully_shard() before attach; {}"
+)
+
+
+class Replica:
+    """The processes of one member, among which this is one.
+
+    Attributes:
+      rank, size: of torch's default group.
+      leaves: this process wants its member to leave.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.leaves = False
+        self._group = dist.distributed_c10d._get_default_group()
+        for name, param in model.named_parameters():
+            if not is_spread(param):
+                raise UsageError(_NO_SHARDS.format(f"parameter {name!r} is not spread"))
+            mesh = param.device_mesh  # type: ignore[attr-defined]
+            if mesh.ndim != 1 or mesh.size() != self.size:
+                raise UsageError(
+                    f"elastic: parameter {name!r} is spread over a mesh of shape {tuple(mesh.shape)}, and "
+                    f"this replica has {self.size} processes, which deal samples among themselves: give "
+                    "fully_shard() a mesh of one dimension over all of them"
+                )
+
+    @property
+    def leads(self) -> bool:
+        """This is the process that is the member."""
+        return self.rank == 0
+
+    @contextmanager
+    def meets(self) -> Iterator[None]:
+        """Calls of the default group: who is lost in them is of this replica."""
+        try:
+            yield
+        except LOSSES as error:
+            raise TweedError(
+                f"a process of this replica is lost, and the replica with it; start all of it again, and it "
+                f"joins the others: {error}"
+            ) from error
+
+    def led(self, act: Callable[[], Any], orders: Mapping[str, Callable[..., None]] | None = None) -> Any:
+        """The first process does this; the others follow its orders until it has. Returns what it returned,
+        at all; raises what it raised, at the others as TweedError."""
+        if not self.leads:
+            return self._follow(orders or {})
+        try:
+            found = act()
+        except Left as error:
+            self.told(("left", str(error)))
+            raise
+        except Exception as error:
+            with suppress(TweedError):  # a process of this replica may be lost
+                self.told(("failed", f"{type(error).__name__}: {error}"))
+            raise
+        self.told(("done", found))
+        return found
+
+    def _follow(self, orders: Mapping[str, Callable[..., None]]) -> Any:
+        while True:
+            what, *rest = self.told()
+            if what == "done":
+                return rest[0]
+            if what == "left":
+                raise Left(rest[0])
+            if what == "failed":
+                raise TweedError(f"the first process of this replica has failed: {rest[0]}")
+            orders[what](*rest)
+
+    def told(self, what: Any = None) -> Any:
+        """What the first process says, at all."""
+        given = [what]
+        with self.meets():
+            dist.broadcast_object_list(given, src=0)
+        return given[0]
+
+    def state(self, state: State | None) -> State:
+        """The same of a state."""
+        with self.meets():
+            return broadcast(state, self._group, 0)
+
+    def each(self, value: Any) -> list[Any]:
+        """The values of all processes, at all."""
+        found: list[Any] = [None] * self.size
+        with self.meets():
+            dist.all_gather_object(found, value)
+        return found
+
+    def buckets(self, own: Sequence[GradientBucket]) -> list[GradientBucket]:
+        """Buckets of the shards of all, of which `own` has this process's: as they follow each other in a
+        contribution."""
+        dtypes = [one.bucket.values.dtype for one in own]
+        shapes = self.each([[view.shape for view in one.bucket.views if view.numel()] for one in own])
+        groups = [
+            {str(number): torch.empty(shape, dtype=dtype) for number, shape in enumerate(of_bucket)}
+            for of_process in shapes
+            for dtype, of_bucket in zip(dtypes, of_process, strict=True)
+            if of_bucket
+        ]
+        return local_buckets(groups)
+
+    def gathered(self, shard: Tensor, longest: int) -> list[Tensor]:
+        """The shards of all, `[longest]` each, at the first; at the others none."""
+        padded = torch.nn.functional.pad(shard, (0, longest - shard.numel()))
+        found = [torch.empty_like(padded) for _ in range(self.size)] if self.leads else None
+        with self.meets():
+            dist.gather(padded, found, dst=0)
+        return found or []
+
+    def scattered(self, shards: Sequence[Tensor], longest: int, like: Tensor) -> Tensor:
+        """This process's, `[longest]`, of those that the first gives."""
+        found = like.new_empty(longest)
+        given = [torch.nn.functional.pad(one, (0, longest - one.numel())) for one in shards]
+        with self.meets():
+            dist.scatter(found, given or None, src=0)
+        return found
+
+    def summed(self, values: Tensor) -> Tensor:
+        """Over all processes, at all."""
+        with self.meets():
+            dist.all_reduce(values)
+        return values
+
+    def sent(self, values: Tensor) -> Tensor:
+        """The first process's, at all."""
+        with self.meets():
+            dist.broadcast(values, src=0)
+        return values
+
+
+class Whole:
+    """At the first process: an object whose state is put together of all shards."""
+
+    def __init__(self, replica: Replica, name: str, kept: Stateful) -> None:
+        self._replica, self._name, self._kept = replica, name, kept
+
+    def state_dict(self) -> dict[str, Any]:
+        """With whole tensors."""
+        self._replica.told(("state", self._name))
+        return _whole(self._replica, self._kept)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """At all processes."""
+        self._replica.told(("load", self._name))
+        load_whole(self._kept, self._replica.state(State.of(state)).tree)
+
+
+def _whole(replica: Replica, kept: Stateful) -> dict[str, Any]:
+    with replica.meets():
+        found: dict[str, Any] = whole(kept.state_dict())
+    return found
+
+
+class ReplicaRun:
+    """What `ElasticRun` is to a process, to each process of a replica. See the module.
+
+    Args:
+      replica: this process's.
+      sizes: elements of the gradients here; and of what follows them in a contribution, which is as long at
+        all processes.
+      like: of the type of contributions.
+      keep: as `ElasticRun` has it.
+      made: makes the first process's run, of what it is to keep.
+
+    Attributes:
+      counted, members, epochs, samples, position, ahead: see `ElasticRun`.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        sizes: tuple[int, int],
+        like: Tensor,
+        keep: Mapping[str, Stateful],
+        made: Callable[[Mapping[str, Stateful]], ElasticRun],
+    ) -> None:
+        self._replica, self._keep = replica, dict(keep)
+        (self._shard, self._rest), self._like = sizes, like
+        self._shards: list[int] = replica.each(self._shard)
+        self._run: ElasticRun | None = None
+        self._first: Callable[[], None] = lambda: None
+
+        def begin() -> None:
+            self._run = made({name: Whole(replica, name, one) for name, one in self._keep.items()})
+
+        self.counted: int
+        self.members: tuple[str, ...]
+        self.epochs: list[int]
+        self.samples: list[int]
+        self.position: dict[str, Any]
+        self.ahead: Ahead
+        self._led(begin)
+
+    def due(self, first: Callable[[], None] | None = None) -> list[int] | None:
+        """See `ElasticRun.due`: the samples of all processes of the replica."""
+        if first is not None:
+            self._first = first
+        found: list[int] | None = self._led(lambda: self._own.due(None if first is None else self._do_first))
+        return found
+
+    def contribute(self, total: Tensor, samples: int) -> None:
+        """See `ElasticRun.contribute`: this process's shard of the sum, and what follows it."""
+        shard, rest = total.split_with_sizes([self._shard, self._rest])
+        # What follows are means, of which each process has its own; and whether it wants to leave.
+        rest = torch.cat([rest / self._replica.size, rest.new_tensor([self._replica.leaves])])
+        rest = self._replica.summed(rest)
+        shards = self._replica.gathered(shard, max(self._shards))
+        if self._replica.leads:
+            each = [one[:numel] for one, numel in zip(shards, self._shards, strict=True)]
+            self._own.contribute(torch.cat([*each, rest[:-1]]), samples)
+            if rest[-1]:
+                self._own.leave()
+
+    def result(self) -> Tensor:
+        """See `ElasticRun.result`: the mean, of this process's shard, and what follows it."""
+        shards, rest = list[Tensor](), self._like.new_empty(self._rest)
+        if self._replica.leads:
+            *shards, rest = self._own.result().split_with_sizes([*self._shards, self._rest])
+        self.counted += 1
+        mine = self._replica.scattered(shards, max(self._shards), self._like)
+        return torch.cat([mine[: self._shard], self._replica.sent(rest.contiguous())])
+
+    def finish(self) -> None:
+        """See `ElasticRun.finish`."""
+        self._led(lambda: self._own.finish())
+
+    def close(self) -> None:
+        """See `ElasticRun.close`."""
+        if self._run is not None:
+            self._run.close()
+
+    @property
+    def _own(self) -> ElasticRun:
+        assert self._run is not None  # this is the first process, and has begun
+        return self._run
+
+    def _led(self, act: Callable[[], Any]) -> Any:
+        def acted() -> tuple[Any, tuple[Any, ...]]:
+            found, run = act(), self._own
+            return found, (run.counted, run.members, run.epochs, run.samples, run.position, run.ahead)
+
+        orders: dict[str, Callable[..., None]]
+        orders = {"state": self._gather, "load": self._load, "first": lambda: self._first()}
+        found, seen = self._replica.led(acted, orders)
+        self.counted, self.members, self.epochs, self.samples, self.position, self.ahead = seen
+        return found
+
+    def _gather(self, name: str) -> None:
+        _whole(self._replica, self._keep[name])
+
+    def _load(self, name: str) -> None:
+        load_whole(self._keep[name], self._replica.state(None).tree)
+
+    def _do_first(self) -> None:
+        self._replica.told(("first",))
+        self._first()
