@@ -253,6 +253,23 @@ fn neighbours_read_one_memory_which_stays_when_its_maker_is_gone() {
 }
 
 #[test]
+fn what_is_mapped_fills_the_store_of_who_reads_it() {
+    let mut all = processes(1);
+    all.push(Objects::open(ObjectsOptions { most_bytes: 6 << 20, ..options(None) }).unwrap());
+    meet(&all[1], &all);
+    (1..3).for_each(|id| put(&all[0], id, &vec![id as f32; LARGE]));
+    let first = ended(&all[1], get(&all[1], 1)).unwrap();
+    let second = all[1].get(ObjectId(2), Some(Duration::from_millis(50))).unwrap();
+    let why = ended(&all[1], second).unwrap_err().to_string();
+    assert!(why.contains("of the store's 6291456 bytes 1 objects take 4194304"), "{why}");
+    let second = get(&all[1], 2);
+    drop(first);
+    all[0].delete(ObjectId(1)).unwrap();
+    assert_eq!(values(&ended(&all[1], second).unwrap()), vec![2.0; LARGE]);
+    assert_eq!(used(&all), [4, 4]);
+}
+
+#[test]
 fn a_neighbour_reads_behind_the_mark_while_the_rest_is_written() {
     let all = processes(2);
     let kind = (DType::F32, &[4 * LARGE as u64][..]);
