@@ -147,7 +147,7 @@ def test_calls_are_aborted_if_a_member_of_the_group_is_lost(
 class Told:
     """What a control knows, one after the other; a wait that nothing ends is over at once."""
 
-    key, host = "b", "127.0.0.1"
+    key, host, address = "b", "127.0.0.1", "127.0.0.1:1"
 
     def __init__(self, *told: tuple[Epoch, Meeting]) -> None:
         self._told, self.called = list(told), list[Meeting]()
@@ -158,8 +158,16 @@ class Told:
 
     def when_changed(self, call: object) -> None: ...
 
+    @property
+    def meeting(self) -> Meeting:
+        return self._told[0][1]
+
     def call_meeting(self, meeting: Meeting) -> None:
         self.called.append(meeting)
+
+    def pass_on(self, epoch: Epoch, attempt: int) -> None:
+        self.called.append(Meeting(epoch.number, attempt, 0, "c"))
+        self._told.pop(0)
 
     def wait_for(
         self, condition: Callable[[Epoch, Meeting], bool], timeout_s: float
@@ -194,6 +202,23 @@ def test_who_is_in_no_later_epoch_meets_nobody() -> None:
         Groups(told, 60.0)._next_meeting()  # type: ignore[arg-type]
 
 
+def test_who_cannot_be_called_has_another_one_call_and_one_more_when_that_is_lost() -> None:
+    first, next_ = Epoch(1, ("b", "c", "d")), Epoch(2, ("b", "d"))
+    passed, again = Meeting(1, 0, 0, "c"), Meeting(2, 0, 0, "d")
+    call = Meeting(2, 0, 5000, "127.0.0.1")
+    told = Told((first, NONE), (first, passed), (next_, passed), (next_, again), (next_, call))
+    told.address = ""
+    assert Groups(told, 60.0)._next_meeting() == (next_, call)  # type: ignore[arg-type]
+    assert [(one.epoch, one.port) for one in told.called] == [(1, 0), (2, 0)]
+
+
+def test_who_is_named_by_who_cannot_be_called_calls() -> None:
+    epoch = Epoch(1, ("a", "b"))
+    told = Told((epoch, NONE), (epoch, Meeting(1, 3, 0, "b")))
+    _, meeting = Groups(told, 60.0)._next_meeting()  # type: ignore[arg-type]
+    assert [meeting] == told.called and meeting > Meeting(1, 3, 0, "b")
+
+
 @pytest.mark.parametrize("victim", [None, 0, 3])
 def test_a_joiner_takes_the_state_and_then_its_share(victim: int | None) -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -212,6 +237,20 @@ def test_loops_that_end_at_different_steps_are_told_apart_from_members_that_diff
         texts = ranks.join(60)
     assert "rank 1 is at a check with 4 steps, and this process at the end of the loop with 4" in texts[0]
     assert all("rank 0 is at the end of the loop with 4 steps" in text for text in texts[1:])
+
+
+@pytest.mark.usefixtures("namespaces")
+@pytest.mark.parametrize(("behind", "victim"), [((0, 1), None), ((1, 4), 3), ((0, 2, 4), 0)])
+def test_members_that_only_dial_out_found_and_join_and_are_lost(
+    behind: tuple[int, ...], victim: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TWEED_SECRET", "a secret of the tests of members")
+    network = Network(rate_bits=1e9, nat=behind)
+    with opened(network, 5) as bed, Ranks(joins, 5, tmp_path / "store", victim, bed=bed) as ranks:
+        ended = list(endings(ranks, 5 if victim is None else 4).values())
+    assert len({(digest, counted) for digest, _, _, counted in ended}) == 1
+    expected = trained(Plan(), steps=ended[0][3]).params
+    assert torch.allclose(ended[0][1], expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("leavers", [(0,), (0, 2, 3)])

@@ -87,7 +87,7 @@ class Net:
 def test_the_state_and_all_results_since_come_whole(donors: int, numel: int, most: int) -> None:
     net, got = Net(donors, numel), None
     new = net.all[JOINER]
-    new.ask(["0"], 4 * numel)
+    new.ask(net.members, 4 * numel)
     while got is None:
         net.deliver(most)
         net.step()
@@ -122,7 +122,7 @@ def test_a_member_keeps_to_the_rate_that_it_gives_to_joiners(bytes_per_s: float,
     """Over any time, up to a burst and a chunk; and it uses it."""
     net, one, now, sent, given = Net(1, 1_000_000), Joiners("0", bytes_per_s), 100.0, 0, 0
     for joiner in range(joiners):
-        one.handle(f"new {joiner}", Ask(0, 2), ["0"])
+        one.handle(f"new {joiner}", Ask(0, 2, ["0"]), ["0"])
     one.step(2)
     one.give_state(2, lambda: state(2, net.numel), now)
     while now < 100.5 and one.gives:
@@ -146,7 +146,7 @@ def test_a_donor_whose_part_is_wrong_is_named(donors: int, words: str, where: st
     """It keeps something else, or a byte of its part is damaged."""
     net, bad = Net(donors, 1000), f"{donors // 2}"
     new = net.all[JOINER]
-    new.ask(["0"], 4000)
+    new.ask(net.members, 4000)
     net.deliver(100)
     if where == "kept":
         give, numel = net.all[bad].give_state, net.numel
@@ -182,7 +182,7 @@ def given_and_step() -> tuple[Net, Joiners]:
     """The joiner has the state, and a step whose result is on its way."""
     net = Net(2, 1000)
     new = net.all[JOINER]
-    new.ask(["0"], 4000)
+    new.ask(net.members, 4000)
     net.deliver(100)
     while new.state() is None:
         net.deliver(100)
@@ -214,6 +214,51 @@ def test_a_donor_that_is_lost_in_silence_cuts_off() -> None:
     assert new.refused is not None and not new.refused.final
 
 
+def test_where_a_donor_is_silent_while_the_state_is_copied_the_others_say_so() -> None:
+    net = Net(3, 100_000)
+    new = net.all[JOINER]
+    new.ask(net.members, 400_000)
+    net.deliver(4)
+    while not net.all["0"].donors_at(net.counted):
+        net.step()
+    net.step()
+    silent = net.all.pop("2")
+    net.deliver(1000)
+    assert new.state() is None and new.refused is None
+    for key in ("0", "1"):
+        net.all[key].handle_members(["0", "1"])
+    net.deliver(1000)
+    assert new.refused is not None and not new.refused.final and "a donor was lost" in new.refused.reason
+    net.members.remove("2")
+    new.ask(net.members, 400_000)
+    for _ in range(8):
+        net.deliver(1000)
+        net.step()
+    assert new.state() is not None and silent.gives
+
+
+def test_who_the_joiner_does_not_reach_gives_nothing() -> None:
+    net = Net(3, 1000)
+    new = net.all[JOINER]
+    new.ask(["0", "2"], 4000)
+    for _ in range(6):
+        net.deliver(1000)
+        assert not net.all["1"].gives
+        net.step()
+    assert new.state() is not None
+
+
+def test_who_asks_a_silent_member_asks_another_one() -> None:
+    new = Joiners(JOINER)
+    new.ask(["0", "1"], 40)
+    assert new.poll(100.0) is not None and new.poll(104.9) is None and new.refused is None
+    assert new.poll(105.1) is None
+    assert new.refused is not None and not new.refused.final and "silent" in new.refused.reason
+    new.ask(["0", "1"], 40)
+    asked = new.poll(105.2)
+    assert asked is not None and asked[0] == "1" and new.refused is None
+
+
 def test_a_result_that_was_summed_anew_is_not_mixed_with_that_of_one_that_was_lost() -> None:
     """Donor 1 counted the step, gave its part and was lost; the others sum it anew, to other bits."""
     net, new = given_and_step()
@@ -237,7 +282,7 @@ def _damaged(data: bytes) -> bytes:
 def test_a_donor_that_is_past_the_step_says_so_and_the_joiner_asks_anew() -> None:
     net = Net(2, 10)
     new = net.all[JOINER]
-    new.ask(["0"], 40)
+    new.ask(net.members, 40)
     net.deliver(1)
     net.collect()  # the order is on its way to the other member
     order = net.way.popleft()
@@ -248,7 +293,7 @@ def test_a_donor_that_is_past_the_step_says_so_and_the_joiner_asks_anew() -> Non
     net.step()
     net.deliver(100)
     assert new.refused is not None and not new.refused.final and "past the step" in new.refused.reason
-    new.ask(["0"], 40)
+    new.ask(net.members, 40)
     for _ in range(6):
         net.deliver(100)
         net.step()
@@ -303,7 +348,7 @@ def test_what_no_sound_donor_gives_is_refused() -> None:
 
 MESSAGES = [
     Meeting(3, 0, 29500, "127.0.0.1"),
-    Ask(1, 4),
+    Ask(1, 4, ["a"]),
     Give("a", 1, 7, ["b", "c"]),
     Got(0, 65536),
     Refused(2, "why", True),

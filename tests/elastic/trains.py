@@ -271,16 +271,20 @@ def _until_out(control: Control, until: int | dist.Store, left_at: int | None = 
     return Ended(trainee.digest, trainee.params.detach(), run.counted, len(computed), run.epochs)
 
 
-def joins(rank: int, size: int, port: int, victim: int | None) -> tuple[str, Tensor, int, int]:
+def joins(rank: int, size: int, place: int | Path, victim: int | None) -> tuple[str, Tensor, int, int]:
     """The last rank joins the others while they train. All go on for some steps when it is in, and one of
-    them
-    may kill itself then."""
-    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    them may kill itself then. `place`: of the first meeting, a port or a file."""
+    store: dist.Store = (
+        dist.FileStore(str(place), size)
+        if isinstance(place, Path)
+        else dist.TCPStore("127.0.0.1", place, is_master=False)
+    )
     if rank < size - 1:
         control = start(store, rank, size - 1, Elastic(1, size))
         store.set(f"address {rank}", control.address)
     else:
-        control = join(store.get("address 1").decode(), Elastic(1, size))
+        founders = [store.get(f"address {other}").decode() for other in range(1, size - 1)]
+        control = join(",".join(filter(None, founders)), Elastic(1, size))
     trainee = Trainee()
     run = ElasticRun(control, sampler(), trainee.keep, timeout_s=60, check_every=1)
     began, last = run.counted, None

@@ -46,6 +46,9 @@ class Elastic:
       joiner_mbit: Mbit/s that this member gives to who joins, at most, so that steps of those that train
         stay quick: a quarter of its uplink is a good share. None: what its links take.
 
+    With TWEED_DIAL_ONLY=1 a member opens no port: it calls others, and nobody calls it, as behind NAT. Two
+    such members have no link, and reach each other through a third one.
+
     Who joins a run takes from it the numbers of members, the witnesses, and what it says about itself.
 
     Raises: UsageError if there is no such number of members, or no such witness.
@@ -127,7 +130,7 @@ class Control:
 
     Attributes:
       key: of this process.
-      address: "host:port" that joiners call.
+      address: "host:port" that joiners call; empty: nobody can.
       joins: it is a joiner that has yet to be let in.
     """
 
@@ -146,6 +149,7 @@ class Control:
         self._linked = Linked(links, node, linked[0], self._heard, self._lost, turned=self._note_epoch)
         self._witnesses = {one.key: Dialer(links, one) for one in elastic.witness_addresses() if one.key}
         self._addresses = dict(linked[1]) | {self.key: address}
+        self._calls = dict[str, Dialer]()  # to joiners that cannot reach this process, and it can reach
         self._meeting = Meeting(0, 0, 0, "")
         self._changed, self._closed, self._ticks = Condition(), False, not self.joins
         given = elastic.joiner_mbit
@@ -215,6 +219,19 @@ class Control:
         """Says where the group of an epoch meets to all members."""
         with self._changed:
             self._note(meeting)
+
+    def pass_on(self, epoch: Epoch, attempt: int) -> None:
+        """This process is to call the others of an epoch to a meeting, and nobody can call it: another one
+        does so, the first that can be called, of those that all reach if there is such.
+
+        Raises: PeerLost if there is none.
+        """
+        apart = {key for pair in epoch.cut for key in pair}
+        able = [key for key in epoch.members if self._addresses.get(key)]
+        if not able:
+            raise PeerLost("no member can be called: at least one must listen, without TWEED_DIAL_ONLY")
+        key = min(able, key=lambda key: key in apart)
+        self.call_meeting(Meeting(epoch.number, attempt, 0, key))
 
     def wait_for(
         self,
@@ -305,6 +322,7 @@ class Control:
         """
         with self._changed:
             linked = [key for key in self._addresses if key in self._linked]
+            linked.sort(key=lambda key: not self._addresses[key])  # who can be called reaches the others
             if not linked:
                 raise PeerLost("all members that were called are gone: join others")
             # Members come first, but some may be gone, and whoever was called may be a joiner as well.
@@ -349,7 +367,7 @@ class Control:
             self._closed = True
         self._thread.join()
         self._links.close()
-        for dialer in self._witnesses.values():
+        for dialer in (*self._witnesses.values(), *self._calls.values()):
             dialer.close()
 
     def _tell(self, what: str, why: str) -> None:
@@ -369,6 +387,7 @@ class Control:
     def _drive(self) -> None:
         while not self._closed:
             self._call_witnesses()
+            self._call_joiners()
             self._linked.turn(ticks=self._ticks)
             with self._changed:
                 while (said := self._joiners.poll(time.monotonic())) is not None:
@@ -401,6 +420,16 @@ class Control:
             elif dialer.failed not in ("", failed):
                 log.warning("the witness at %s is not reached: %s", dialer.address, dialer.failed)
 
+    def _call_joiners(self) -> None:
+        for key, dialer in list(self._calls.items()):
+            link = None if key in self._linked else dialer.poll(time.monotonic())
+            if link is not None:
+                self._linked.add(link, key)
+                self._linked.say(key, packed(Hello(self.address)))
+            if key in self._linked:
+                dialer.close()
+                del self._calls[key]
+
     def _lost(self, key: str) -> None:
         with self._changed:
             self._joiners.handle_lost(key)
@@ -414,6 +443,9 @@ class Control:
             elif isinstance(said, Hello):
                 self._addresses[key] = said.address
                 self._linked.say(key, packed(self._known(key)))
+                self._introduce(key, said.address)
+            elif isinstance(said, Known):
+                self._hear_of(said.others)
             else:
                 members = [one for one in self.epoch.members if one == self.key or one in self._linked]
                 self._joiners.handle(key, said, members)
@@ -427,6 +459,20 @@ class Control:
         run = self.elastic
         counts = lives.get(key, -1), run.min_members, run.max_members
         return Known(others, *counts, run.about, list(run.witnesses))
+
+    def _introduce(self, joiner: str, address: str) -> None:
+        """Who cannot be called is told of a joiner that can."""
+        known = packed(Known([[joiner, address]], -1))
+        for key, of in self._addresses.items():
+            if address and not of and key not in (joiner, self.key):
+                self._linked.say(key, known)
+
+    def _hear_of(self, others: list[list[str]]) -> None:
+        """Calls those that cannot call this process."""
+        for key, address in others:
+            if not self.address and address and key != self.key and key not in self._linked:
+                self._addresses[key] = address
+                self._calls.setdefault(key, Dialer(self._links, HubAddress(address, key)))
 
     def _note(self, meeting: Meeting) -> None:
         """Who hears of a meeting says so to all: a link between two members may be missing."""

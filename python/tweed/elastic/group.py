@@ -4,6 +4,7 @@ It is torch's default group. Where a member is several processes, which have the
 themselves (`tweed.attach.replica`), it is one beside that, in which the first process of each is a rank.
 
 a meeting   moved by                                               to
+PASSED      the first that all reach cannot be called              CALLED, by the one that it names
 CALLED      the first that all reach has a store, and says where   TRIED, by whoever hears of it
 TRIED       all members have come                                  the group stands
             a next epoch is known, as a member or a link was lost  none: the meeting of that one follows
@@ -126,7 +127,12 @@ class Groups:
         key, last, tried, self._store = self._control.key, self._meeting, self._tried, None
 
         def is_called(epoch: Epoch, meeting: Meeting, after: Meeting = last) -> bool:
-            return key in epoch.members and meeting > after and meeting.epoch == epoch.number
+            is_of = key in epoch.members and meeting.epoch == epoch.number
+            return is_of and meeting > after and meeting.port > 0
+
+        def calls(epoch: Epoch, meeting: Meeting) -> bool:
+            passed = meeting.epoch == epoch.number and meeting.port == 0
+            return (meeting.host if passed else epoch.caller) == key
 
         try:
             epoch, _ = self._control.wait_for(
@@ -134,21 +140,28 @@ class Groups:
             )
         except DeadlineExceeded:
             epoch = self._control.epoch
-        while epoch.caller != key:
+        while not (calls(epoch, self._control.meeting) and self._control.address):
+            if calls(epoch, self._control.meeting):
+                self._control.pass_on(epoch, self._attempt(epoch))
             if tried > last:  # it failed here; there may be another, or others may still meet there
                 with contextlib.suppress(DeadlineExceeded):
                     return self._control.wait_for(partial(is_called, after=tried), _RETRY_S)
             # If who was to call is lost, in the next epoch it may be this one's turn.
             epoch, meeting = self._control.wait_for(
-                lambda epoch, meeting: epoch.caller == key or is_called(epoch, meeting), self._timeout_s
+                lambda epoch, meeting: calls(epoch, meeting) or is_called(epoch, meeting), self._timeout_s
             )
             if is_called(epoch, meeting):
                 return epoch, meeting
         self._store = TCPStore(self._control.host, 0, is_master=True, wait_for_workers=False)
-        attempt = tried.attempt + 1 if epoch.number == tried.epoch else 0
-        meeting = Meeting(epoch.number, attempt, self._store.port, self._control.host)
+        meeting = Meeting(epoch.number, self._attempt(epoch), self._store.port, self._control.host)
         self._control.call_meeting(meeting)
         return epoch, meeting
+
+    def _attempt(self, epoch: Epoch) -> int:
+        """The number of the next one to meet in an epoch."""
+        told = self._control.meeting
+        passed = told.attempt if told.epoch == epoch.number else 0
+        return max(passed, self._tried.attempt + 1 if epoch.number == self._tried.epoch else 0)
 
 
 def _made_default(

@@ -17,6 +17,8 @@ from tweed.errors import DataError, PeerLost
 
 _MOST_LEAD = 1 << 10
 _NO_END = 1 << 63
+#: A member that is asked says so soon who gives what, or another one is asked.
+_ANSWER_S = 5.0
 #: A rate is kept to over such a time: the thread that sends looks each 10 ms.
 _BURST_S = 0.02
 
@@ -76,7 +78,9 @@ class Joiners:
             if donor is not None and donor.order.attempt == said.attempt:
                 donor.got(said.count)
         elif isinstance(said, Refused) and copy is not None and said.attempt == copy.attempt:
-            self.refused, self._lead = said, min(2 * self._lead, _MOST_LEAD)
+            if self.refused is None:  # each donor may say so
+                self._lead = min(2 * self._lead, _MOST_LEAD)
+            self.refused = said if self.refused is None or said.final else self.refused
 
     def handle_lost(self, key: str) -> None:
         """The link to this process has ended."""
@@ -85,12 +89,21 @@ class Joiners:
             self.refused = Refused(self._copy.attempt, "a member was lost while it gave", final=False)
 
     def handle_members(self, members: Sequence[str]) -> None:
-        """A member was lost, and these are left: it may be silent over a link that stands."""
+        """A member was lost, and these are left: it may be silent over a link that stands. Joiners are not
+        told who is a member, so who gives to one says so."""
+        for key, donor in list(self._donors.items()):
+            if not set(donor.order.donors) <= set(members):
+                self._refuse(key, donor, "a donor was lost", final=False)
         if self._copy is not None and not self._copy.sources <= set(members):
             self.refused = Refused(self._copy.attempt, "a member was lost while it gave", final=False)
 
     def poll(self, now: float) -> tuple[str, bytes] | None:
         """What is to be sent next, and to whom."""
+        copy = self._copy
+        if copy is not None and not copy.donors and self.refused is None:
+            copy.asked = now if copy.asked is None else copy.asked
+            if now > copy.asked + _ANSWER_S:
+                self.refused = Refused(copy.attempt, "the member that was asked is silent", final=False)
         if self._says:
             return self._says.popleft()
         for key, donor in list(self._donors.items()):
@@ -140,8 +153,9 @@ class Joiners:
             self._says.append((joiner, packed(Refused(ask.attempt, "who was asked is no member", False))))
             return
         step = self._step + max(1, min(ask.lead, _MOST_LEAD))
-        give = Give(joiner, ask.attempt, step, list(members))
-        self._says.extend((key, packed(give)) for key in (*members, joiner) if key != self.key)
+        donors = [key for key in members if key in ask.linked or key == self.key]
+        give = Give(joiner, ask.attempt, step, donors)
+        self._says.extend((key, packed(give)) for key in (*donors, joiner) if key != self.key)
         self._donors[joiner] = Donor(give, give.donors.index(self.key))
 
     def _refuse(self, key: str, donor: Donor, why: str, *, final: bool) -> None:
@@ -155,7 +169,7 @@ class Joiners:
         attempt = 0 if self._copy is None else self._copy.attempt + 1
         member = members[attempt % len(members)]
         self._copy, self.refused = Copy(attempt, own_bytes, {member}), None
-        self._says.append((member, packed(Ask(attempt, self._lead))))
+        self._says.append((member, packed(Ask(attempt, self._lead, list(members)))))
 
     def state(self) -> State | None:
         """When it is there, once. A donor that has given another part than most have refuses it for good."""

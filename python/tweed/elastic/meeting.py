@@ -47,7 +47,7 @@ def start(store: Any, rank: int, size: int, elastic: Elastic, timeout_s: float =
         )
     links = opened(Credentials.of(elastic.key_file), MOST_BYTES)
     try:
-        address = links.listen(f"{elastic.host}:{elastic.port}", os.environ.get("TWEED_TESTBED"))
+        address = _listening(links, elastic)
         store.set(f"tweed member {rank}", json.dumps([links.key, address]))
         voters = _voters(store, rank, elastic)
         found = [json.loads(store.get(f"tweed member {other}")) for other in range(size)]
@@ -77,7 +77,7 @@ def meet(elastic: Elastic, timeout_s: float = 60.0, *, of_agents: bool = False) 
     else:
         found = _founders if not of_agents else _first_workers
         control = start(*(found(*founds) if founds else _of_torch(of_agents)), elastic, timeout_s)
-    if agent:
+    if agent and control.address:  # else others join by another one
         store = _store(agent)
         store.set(f"member {store.add('members', 1)}", control.address)
     return control
@@ -146,7 +146,7 @@ def join(address: str | None = None, elastic: Elastic = _OF_OTHERS, timeout_s: f
         raise UsageError("whom to join? Give the address of a member, or set TWEED_JOIN=host:port,...")
     links = opened(Credentials.of(elastic.key_file), MOST_BYTES)
     try:
-        own = links.listen(f"{elastic.host}:{elastic.port}", os.environ.get("TWEED_TESTBED"))
+        own = _listening(links, elastic)
         joiner = _Joiner(links, own, time.monotonic() + timeout_s)
         joiner.call(places)
         if not joiner.run.most:
@@ -165,6 +165,13 @@ def join(address: str | None = None, elastic: Elastic = _OF_OTHERS, timeout_s: f
     )
     node = _core.MemberNode.joiner(me, list(joiner.addresses), _settings(elastic, 0))
     return Control(links, node, (joiner.linked, joiner.addresses), joiner.early, own, elastic)
+
+
+def _listening(links: _core.HubLinks, elastic: Elastic) -> str:
+    """Where this process is called; empty: nobody calls it."""
+    if os.environ.get("TWEED_DIAL_ONLY") == "1":
+        return ""
+    return links.listen(f"{elastic.host}:{elastic.port}", os.environ.get("TWEED_TESTBED"))
 
 
 def _settings(elastic: Elastic, seed: int) -> dict[str, int]:
@@ -216,14 +223,17 @@ def _unused(witness: HubAddress, said: Life) -> tuple[str, int]:
 def _meet(
     links: _core.HubLinks, found: list[tuple[str, str]], rank: int, timeout_s: float
 ) -> tuple[dict[int, str], list[Any]]:
-    """Calls those of lower ranks, waits for the others. Returns the links, and what has come over them."""
-    linked = {links.call(at, key): key for key, at in found[:rank]}
+    """Calls those of lower ranks, and those that cannot call this process; waits for the others. Returns the
+    links, and what has come over them."""
+    mine = found[rank][1]
+    called = [(key, at) for other, (key, at) in enumerate(found) if at and (other < rank or not mine)]
+    linked = {links.call(at, key): key for key, at in called}
     early: list[Any] = []  # others may be further, and send already
     until = time.monotonic() + timeout_s
-    while len(linked) < len(found) - 1:
+    reached = [other for other, (_, at) in enumerate(found) if other != rank and (at or mine)]
+    while len(linked) < len(reached):
         if time.monotonic() > until:
-            keys = linked.values()
-            missing = [other for other, (key, _) in enumerate(found) if key not in keys and other != rank]
+            missing = [other for other in reached if found[other][0] not in linked.values()]
             raise DeadlineExceeded(f"no link to the members of ranks {missing} within {timeout_s:g} s")
         early += (events := links.next(0.1))
         linked |= {link: what.hex() for link, what in events if isinstance(what, bytes)}
@@ -290,7 +300,7 @@ class _Joiner:
         for key, address in known.others:
             if key == self._links.key or key in self.addresses:
                 continue
-            if key not in self.linked.values():
+            if address and key not in self.linked.values():
                 try:
                     self._hello(self._links.call(address, key))
                 except PeerLost as error:  # it may have died a moment ago: the others will say so

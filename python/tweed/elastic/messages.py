@@ -27,7 +27,8 @@ _HEAD = struct.Struct("<BBIQQQQI")
 
 @dataclass(frozen=True, order=True, slots=True)
 class Meeting:
-    """Where the group of an epoch meets; of several the last one counts."""
+    """Where the group of an epoch meets; of several the last one counts. With port 0 the one who is to say so
+    cannot be called: the member whose key is in the place of a host says so next."""
 
     epoch: int
     attempt: int
@@ -71,10 +72,12 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A joiner wants a copy of the state, at a step that is at least so many ahead."""
+    """A joiner wants a copy of the state, at a step that is at least so many ahead, from those to whom it has
+    links."""
 
     attempt: int
     lead: int
+    linked: list[str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,9 @@ in. Members stop giving when they have entered an epoch that it is in.
 
 A donor sends no more than `_WINDOW` bytes before they are acknowledged, so that what members say to each
 other over the same links is never late. Who takes acknowledges results only when its loop comes near to them,
-so its memory is bounded too. A donor that dies cuts the joiner off: it copies a later state; or, where
-it has asked to be let in already, it gets the whole state when it is, while all wait.
+so its memory is bounded too. A donor that dies, or is silent for so long that the others go on without it,
+cuts the joiner off: it copies a later state; or, where it has asked to be let in already, it gets the whole
+state when it is, while all wait.
 
 Pure: no clock but the `now` it is given, no threads, no sockets.
 """
@@ -178,10 +179,12 @@ class Copy:
 
     Attributes:
       donors: in the order of their parts; none: they are not known yet.
+      asked: when; None: not yet.
     """
 
     def __init__(self, attempt: int, own_bytes: int, sources: set[str]) -> None:
         self.sources, self.donors = sources, list[str]()
+        self.asked: float | None = None
         self.attempt, self._most = attempt, _MOST_TIMES * own_bytes + _MOST_MORE
         self._step: int | None = None  # it has the state, and its loop is there
         self._state: dict[int, _Whole] = {}
