@@ -367,6 +367,7 @@ class Objects:
         secret_file: str | PathLike[str] | None = None,
         testbed: str | None = None,
         most_bytes: int = ...,
+        wire_only: bool = False,
         latency_s: float = 1e-4,
         rate: float = 1e9,
         message_s: float = 2e-5,

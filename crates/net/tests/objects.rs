@@ -15,6 +15,7 @@ fn options(secret: Option<&str>) -> ObjectsOptions {
         secret: secret.map(|text| Secret::new(text).unwrap()),
         testbed: None,
         most_bytes: 64 << 20,
+        wire_only: false,
         costs: Costs {
             latency: Duration::from_micros(50),
             rate: 1 << 30,
@@ -96,6 +97,28 @@ fn sums_are_of_the_ids_that_are_reported() {
         assert_eq!(sum.included, Some(vec![(0..4 * numel as u64, ids.map(ObjectId).to_vec())]));
         for (one, call) in all[1..].iter().zip(everywhere) {
             assert_eq!(values(&ended(one, call).unwrap()), right);
+        }
+    }
+}
+
+#[test]
+fn a_destination_sums_what_it_has_itself() {
+    for wire_only in [false, true] {
+        let open = |_| Objects::open(ObjectsOptions { wire_only, ..options(None) }).unwrap();
+        let all: Vec<Objects> = (0..3).map(open).collect();
+        all.iter().for_each(|one| meet(one, &all));
+        let ids = [1, 2, 3, 4];
+        for (id, at) in ids.into_iter().zip([&all[0], &all[0], &all[1], &all[2]]) {
+            put(at, id, &vec![id as f32; LARGE]);
+        }
+        let sum = ended(&all[0], reduce(&all[0], 9, &ids, 4, Mode::Whole)).unwrap();
+        assert_eq!(values(&sum), vec![10.0; LARGE]);
+        for (id, at) in ids.into_iter().zip(all.iter().cycle()) {
+            assert_eq!(
+                values(&ended(at, get(at, id)).unwrap()),
+                vec![id as f32; LARGE],
+                "a source is as it was"
+            );
         }
     }
 }
@@ -193,4 +216,117 @@ fn wrong_uses_are_named() {
     let stranger = Objects::open(options(Some("quite another secret"))).unwrap();
     let refused = stranger.meet(&[all[0].descriptor().to_vec()], &|| false).unwrap_err().to_string();
     assert!(refused.contains("secret"), "{refused}");
+}
+
+/// Where a file that is mapped came from; none: memory of this process alone.
+fn file_of(finished: &Finished) -> Option<String> {
+    let address = finished.memory.address() as usize;
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let holds = |line: &&str| {
+        let (begin, rest) = line.split_once('-').unwrap();
+        let ends = [begin, rest.split(' ').next().unwrap()];
+        let [begin, end] = ends.map(|end| usize::from_str_radix(end, 16).unwrap());
+        begin <= address && address < end
+    };
+    let name = maps.lines().find(holds).and_then(|line| line.split("/memfd:").nth(1));
+    name.map(str::to_owned)
+}
+
+fn used(all: &[Objects]) -> Vec<u64> {
+    all.iter().map(|at| at.room().0 >> 20).collect()
+}
+
+#[test]
+fn neighbours_read_one_memory_which_stays_when_its_maker_is_gone() {
+    let mut all = processes(4);
+    let right: Vec<f32> = (0..LARGE).map(|i| i as f32).collect();
+    put(&all[0], 1, &right);
+    // Copies feed others, too: whoever has mapped it passes that on.
+    let copies: Vec<Finished> = all.iter().map(|at| ended(at, get(at, 1)).unwrap()).collect();
+    let file = file_of(&copies[0]);
+    assert!(file.is_some() && copies.iter().all(|copy| file_of(copy) == file));
+    assert_eq!(used(&all), [4; 4], "it counts at each, as the last of them frees it");
+    all[0].delete(ObjectId(1)).unwrap();
+    put(&all[0], 2, &vec![0.0; LARGE]); // what was let go of may be taken again
+    drop(all.remove(0));
+    assert!(copies.iter().all(|copy| values(copy) == right));
+}
+
+#[test]
+fn what_is_mapped_fills_the_store_of_who_reads_it() {
+    let mut all = processes(1);
+    all.push(Objects::open(ObjectsOptions { most_bytes: 6 << 20, ..options(None) }).unwrap());
+    meet(&all[1], &all);
+    (1..3).for_each(|id| put(&all[0], id, &vec![id as f32; LARGE]));
+    let first = ended(&all[1], get(&all[1], 1)).unwrap();
+    let second = all[1].get(ObjectId(2), Some(Duration::from_millis(50))).unwrap();
+    let why = ended(&all[1], second).unwrap_err().to_string();
+    assert!(why.contains("of the store's 6291456 bytes 1 objects take 4194304"), "{why}");
+    let second = get(&all[1], 2);
+    drop(first);
+    all[0].delete(ObjectId(1)).unwrap();
+    assert_eq!(values(&ended(&all[1], second).unwrap()), vec![2.0; LARGE]);
+    assert_eq!(used(&all), [4, 4]);
+}
+
+#[test]
+fn a_neighbour_reads_behind_the_mark_while_the_rest_is_written() {
+    let all = processes(2);
+    let kind = (DType::F32, &[4 * LARGE as u64][..]);
+    let memory = all[0].create(ObjectId(1), kind, PATIENCE, &|| false).unwrap();
+    let call = get(&all[1], 1);
+    let (mut seen, half) = (None, 8 << 20);
+    for begin in [0, half] {
+        // SAFETY: beyond the mark, and nobody else writes it.
+        unsafe { memory.address().add(begin).write_bytes(1, half) };
+        all[0].advance(ObjectId(1), (begin + half) as u64).unwrap();
+        let mut mark = begin as u64;
+        while mark <= begin as u64 {
+            let (found, at) = all[1].mark(ObjectId(1), mark, PATIENCE).unwrap().unwrap();
+            assert!(at <= (begin + half) as u64, "no byte beyond the writer's mark");
+            // SAFETY: behind the mark.
+            let last = unsafe { found.memory.address().add(at as usize - 1).read() };
+            assert_eq!((*seen.get_or_insert(found.memory.address()), last), (found.memory.address(), 1));
+            mark = at;
+        }
+    }
+    assert!(values(&ended(&all[1], call).unwrap()).iter().all(|&value| value == f32::from_le_bytes([1; 4])));
+}
+
+#[test]
+fn a_copy_whose_maker_is_gone_goes_on_in_memory_of_its_own() {
+    let mut all = processes(3);
+    let (size, half) = (4 * LARGE, 2 * LARGE + 5);
+    let kind = (DType::U8, &[size as u64][..]);
+    let memory = all[0].create(ObjectId(1), kind, PATIENCE, &|| false).unwrap();
+    // SAFETY: nobody else has it.
+    unsafe { memory.address().write_bytes(9, size) }; // what is beyond the mark is nobody's to read
+                                                      // SAFETY: as above.
+    unsafe { memory.address().write_bytes(1, half) };
+    let call = get(&all[1], 1);
+    all[0].advance(ObjectId(1), half as u64).unwrap();
+    let (seen, mark) = all[1].mark(ObjectId(1), 0, PATIENCE).unwrap().unwrap();
+    assert!(file_of(&seen).is_some() && 0 < mark && mark <= half as u64);
+    drop((all.remove(0), memory));
+    let whole: Vec<u8> = (0..size).map(|at| if at < half { 1 } else { 2 }).collect();
+    all[1].put(ObjectId(1), kind, &whole, PATIENCE, &|| false).unwrap();
+    let copy = ended(&all[0], call).unwrap();
+    // SAFETY: all of it is there, and nobody writes it any more.
+    let bytes = unsafe { std::slice::from_raw_parts(copy.memory.address(), size) };
+    assert!(bytes == whole);
+    // It is no file any more that could be passed on, and others get what is right.
+    let others: Vec<Finished> = all.iter().map(|at| ended(at, get(at, 1)).unwrap()).collect();
+    // SAFETY: as above.
+    let right = |of: &Finished| unsafe { std::slice::from_raw_parts(of.memory.address(), size) } == whole;
+    assert!(others.iter().all(right));
+}
+
+#[test]
+fn whoever_shares_no_memory_gets_blocks() {
+    let mut all = processes(1);
+    all.push(Objects::open(ObjectsOptions { wire_only: true, ..options(None) }).unwrap());
+    meet(&all[1], &all);
+    put(&all[0], 1, &vec![1.5; LARGE]);
+    let copy = ended(&all[1], get(&all[1], 1)).unwrap();
+    assert_eq!((values(&copy), file_of(&copy)), (vec![1.5; LARGE], None));
 }

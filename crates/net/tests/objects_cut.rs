@@ -21,6 +21,7 @@ fn open() -> Objects {
         secret: None,
         testbed: None,
         most_bytes: 1 << 30,
+        wire_only: true,
         costs,
         silence: PATIENCE,
         patience: PATIENCE,

@@ -74,7 +74,7 @@ impl PyObjects {
     #[new]
     #[allow(clippy::too_many_arguments)]
     #[pyo3(signature = (*, address="127.0.0.1:0", secret=None, secret_file=None, testbed=None, most_bytes=1 << 30,
-        latency_s=1e-4, rate=1e9, message_s=2e-5, silence_s=10.0, patience_s=10.0))]
+        wire_only=false, latency_s=1e-4, rate=1e9, message_s=2e-5, silence_s=10.0, patience_s=10.0))]
     fn new(
         py: Python<'_>,
         address: &str,
@@ -82,6 +82,7 @@ impl PyObjects {
         secret_file: Option<PathBuf>,
         testbed: Option<String>,
         most_bytes: u64,
+        wire_only: bool,
         latency_s: f64,
         rate: f64,
         message_s: f64,
@@ -95,7 +96,8 @@ impl PyObjects {
         let rate = (rate as u64).max(1);
         let costs = Costs { latency: seconds(latency_s), rate, message: seconds(message_s) };
         let (silence, patience) = (seconds(silence_s), seconds(patience_s));
-        let options = ObjectsOptions { address, secret, testbed, most_bytes, costs, silence, patience };
+        let options =
+            ObjectsOptions { address, secret, testbed, most_bytes, wire_only, costs, silence, patience };
         let opened = py.detach(|| Objects::open(options));
         Ok(PyObjects { inner: Detached::new(opened.map_err(|e| engine_error(py, &e))?) })
     }

@@ -11,6 +11,11 @@ impl PeerDescriptor {
         willing && !self.network_differs(other)
     }
 
+    /// Each can open what the other has mapped, by its number: so numbers of processes count alike for both.
+    pub(crate) fn shows_memory_to(&self, other: &PeerDescriptor) -> bool {
+        self.shares_memory_with(other) && self.pids == other.pids
+    }
+
     /// They run on different machines, or in different network namespaces.
     pub(crate) fn network_differs(&self, other: &PeerDescriptor) -> bool {
         self.boot != other.boot || self.network != other.network

@@ -19,7 +19,8 @@
 //!
 //! A fork thus copies what users hold. Beyond [`MOST_COPIED`] that would stop the parent for too long, and the child
 //! gets a private mapping of the file instead: its writes stay its own, but a page that it has not written shows what
-//! the parent and its peers write there later, and zeros once the parent has freed the block.
+//! the parent and its peers write there later, and zeros once the parent has freed the block. Objects get such a mapping
+//! in any case: each has a file of its own, and what is read of it is not written again.
 //!
 //! `vfork` and `posix_spawn` (Python's `subprocess`) run no handlers and cost nothing; the kernel closes the
 //! descriptors at `exec`. Not registered are the epoll instance, the event descriptors and the descriptors of processes:
@@ -53,6 +54,8 @@ pub(crate) struct Region {
     file: Option<RawFd>,
     /// The blocks that users hold: length by offset.
     lent: BTreeMap<usize, usize>,
+    /// What is read there is not written again, so that no copy is needed.
+    is_settled: bool,
 }
 
 /// What tells an open file from another that has the same descriptor later.
@@ -87,7 +90,15 @@ impl Registry {
     /// From now on forks deal with a mapping; with its `file` if blocks of it will be lent.
     pub(crate) fn add(&mut self, base: *mut u8, bytes: u64, file: Option<RawFd>) {
         self.begin_anew();
-        self.regions.insert(base as usize, Region { bytes: bytes as usize, file, lent: BTreeMap::new() });
+        let (bytes, lent) = (bytes as usize, BTreeMap::new());
+        self.regions.insert(base as usize, Region { bytes, file, lent, is_settled: false });
+    }
+
+    /// A mapping of a file of its own, all of which users hold, and of which nobody writes again what is read.
+    pub(crate) fn add_settled(&mut self, base: *mut u8, bytes: u64, file: RawFd) {
+        self.add(base, bytes, Some(file));
+        self.lend(base, 0, bytes);
+        self.regions.entry(base as usize).and_modify(|region| region.is_settled = true);
     }
 
     /// It is about to be unmapped.
@@ -113,8 +124,9 @@ impl Registry {
         region.is_some_and(|r| r.lent.remove(&(offset as usize)).is_some())
     }
 
+    /// What a fork is to copy.
     fn lent_bytes(&self) -> usize {
-        self.regions.values().flat_map(|r| r.lent.values()).sum()
+        self.regions.values().filter(|r| !r.is_settled).flat_map(|r| r.lent.values()).sum()
     }
 
     /// An engine that is started in a child has a registry of its own.
@@ -175,7 +187,7 @@ extern "C" fn child() {
         let copy = fork.registry.lent_bytes() <= MOST_COPIED;
         for (&base, region) in &fork.registry.regions {
             // SAFETY: listed regions are mapped, and nothing else runs in this process.
-            unsafe { keep_only_lent(base, region, copy) };
+            unsafe { keep_only_lent(base, region, copy && !region.is_settled) };
         }
         shut(&fork.registry.descriptors);
         fork.registry.forked = true;

@@ -3,8 +3,12 @@
 use std::alloc::{alloc_zeroed, dealloc, Layout};
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
+
+use tweed_proto::objects::{FileId, SMALL_BYTES};
+
+use super::file::{most_files, Mapped};
 
 /// Where a cache line begins, and a vector register may be loaded from.
 const ALIGN: usize = 64;
@@ -14,11 +18,26 @@ const ALIGN: usize = 64;
 pub(super) struct Room {
     pub(super) most: u64,
     used: AtomicU64,
+    /// So many memories there have been.
+    made: AtomicU64,
+    /// There are neighbours, who map what is made from now on.
+    pub(super) is_shared: AtomicBool,
+    /// So many files are open, and so many may be.
+    files: AtomicU64,
+    most_files: u64,
 }
 
 impl Room {
     pub(super) fn new(most: u64) -> Arc<Room> {
-        Arc::new(Room { most, used: AtomicU64::new(0) })
+        let [used, made, files] = [0; 3].map(AtomicU64::new);
+        Arc::new(Room {
+            most,
+            used,
+            made,
+            is_shared: AtomicBool::new(false),
+            files,
+            most_files: most_files(),
+        })
     }
 
     pub(super) fn used(&self) -> u64 {
@@ -28,6 +47,31 @@ impl Room {
     pub(super) fn has(&self, bytes: u64) -> bool {
         self.used().saturating_add(bytes) <= self.most
     }
+
+    /// So many bytes count as used, whether there is room or not, for as long as what is returned is held.
+    pub(super) fn take(self: &Arc<Self>, bytes: u64) -> Taken {
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+        Taken { bytes, room: Arc::clone(self) }
+    }
+
+    /// Whether so many bytes are to lie in a file.
+    fn wants_file(&self, bytes: u64) -> bool {
+        let is_worth_it = bytes > SMALL_BYTES && self.is_shared.load(Ordering::Relaxed);
+        is_worth_it && self.files.load(Ordering::Relaxed) < self.most_files
+    }
+}
+
+/// Bytes that count as used.
+#[derive(Debug)]
+pub(super) struct Taken {
+    bytes: u64,
+    room: Arc<Room>,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.room.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 /// Bytes that lie where they are until nobody holds them any more, also when their object is deleted.
@@ -35,7 +79,14 @@ impl Room {
 pub struct Memory {
     start: NonNull<u8>,
     bytes: usize,
-    room: Arc<Room>,
+    /// No other one of this process ever has it, while addresses are used again.
+    number: u64,
+    /// What is mapped counts as a copy would: its maker may let go of it first.
+    taken: Taken,
+    /// In which it lies; none: on the heap.
+    file: Option<Mapped>,
+    /// It was mapped, and has been written since: the file is not all of it.
+    is_own: AtomicBool,
 }
 
 // SAFETY: plain bytes; who may read and write which of them is the contract of `read` and `write`.
@@ -47,11 +98,44 @@ impl Memory {
     /// Zeros, which take no memory before they are written. `None`: more than the store may ever hold, or than the system
     /// gives. It counts as used, whether there is room or not.
     pub(super) fn new(bytes: u64, room: &Arc<Room>) -> Option<Arc<Memory>> {
-        let layout = layout(usize::try_from(bytes).ok().filter(|_| bytes <= room.most)?)?;
-        // SAFETY: the layout has a size above 0.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        room.used.fetch_add(bytes, Ordering::Relaxed);
-        Some(Arc::new(Memory { start, bytes: bytes as usize, room: Arc::clone(room) }))
+        let length = usize::try_from(bytes).ok().filter(|_| bytes <= room.most)?;
+        // Where no file can be made, the heap does, and neighbours get blocks.
+        let file = room.wants_file(bytes).then(|| Mapped::make(length).ok()).flatten();
+        let start = match &file {
+            Some(file) => file.start,
+            // SAFETY: the layout has a size above 0.
+            None => NonNull::new(unsafe { alloc_zeroed(layout(length)?) })?,
+        };
+        Some(Memory::over(start, length, file, room))
+    }
+
+    /// What process `pid` has under that number. It counts as used here, too.
+    pub(super) fn open(pid: u32, id: FileId, bytes: u64, room: &Arc<Room>) -> Option<Arc<Memory>> {
+        let file = room.wants_file(bytes).then(|| Mapped::open(pid, id, bytes).ok()).flatten()?;
+        Some(Memory::over(file.start, bytes as usize, Some(file), room))
+    }
+
+    fn over(start: NonNull<u8>, bytes: usize, file: Option<Mapped>, room: &Arc<Room>) -> Arc<Memory> {
+        room.files.fetch_add(u64::from(file.is_some()), Ordering::Relaxed);
+        let number = room.made.fetch_add(1, Ordering::Relaxed);
+        let (taken, is_own) = (room.take(bytes as u64), AtomicBool::new(false));
+        Arc::new(Memory { start, bytes, number, taken, file, is_own })
+    }
+
+    /// By which neighbours map it; none: its bytes lie in no file, or not all of them.
+    pub(super) fn file(&self) -> Option<FileId> {
+        let is_all = |file: &&Mapped| file.is_made_here() || !self.is_own.load(Ordering::Relaxed);
+        self.file.as_ref().filter(is_all).map(Mapped::id)
+    }
+
+    /// By which this process finds it itself.
+    pub(super) fn here(&self) -> FileId {
+        FileId { descriptor: 0, tag: self.number.into() }
+    }
+
+    /// From now on it is written here.
+    pub(super) fn own(&self) {
+        self.is_own.store(true, Ordering::Relaxed);
     }
 
     /// Where it begins, for as long as it is held.
@@ -86,8 +170,11 @@ impl Memory {
     /// Nobody reads or writes these meanwhile.
     pub(super) unsafe fn write(&self, begin: u64, bytes: &[u8]) -> bool {
         let Some(at) = self.at(begin, bytes.len() as u64) else { return false };
-        // SAFETY: within the allocation, and nobody else's meanwhile.
-        unsafe { at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        // SAFETY: within the file, and nobody else's meanwhile.
+        if !self.file.as_ref().is_some_and(|file| unsafe { file.write(begin, bytes) }) {
+            // SAFETY: within the allocation, and nobody else's meanwhile.
+            unsafe { at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        }
         true
     }
 
@@ -101,11 +188,12 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if let Some(layout) = layout(self.bytes) {
+        if self.file.take().is_some() {
+            self.taken.room.files.fetch_sub(1, Ordering::Relaxed);
+        } else if let Some(layout) = layout(self.bytes) {
             // SAFETY: allocated in `new`, with this layout.
             unsafe { dealloc(self.start.as_ptr(), layout) };
         }
-        self.room.used.fetch_sub(self.bytes as u64, Ordering::Relaxed);
     }
 }
 
@@ -141,6 +229,41 @@ mod tests {
         drop(reader);
         assert_eq!(room.used(), 0);
         assert!(Memory::new(101, &room).is_none());
+    }
+
+    fn shared(most: u64) -> Arc<Room> {
+        let room = Room::new(most);
+        room.is_shared.store(true, Ordering::Relaxed);
+        room
+    }
+
+    #[test]
+    fn what_is_mapped_counts_at_both_and_what_is_written_there_is_not_passed_on() {
+        let (maker, reader, pid) = (shared(1 << 20), shared(1 << 20), std::process::id());
+        let size = SMALL_BYTES + 1;
+        let made = Memory::new(size, &maker).unwrap();
+        let mapped = Memory::open(pid, made.file().unwrap(), size, &reader).unwrap();
+        assert_eq!((maker.used(), reader.used()), (size, size));
+        // SAFETY: nobody else has it.
+        assert!(unsafe { made.write(0, &[7]) });
+        assert!(Memory::open(pid, mapped.file().unwrap(), size, &reader).is_some(), "it is passed on");
+        drop(made);
+        assert_eq!((maker.used(), reader.used()), (0, size));
+        // SAFETY: as above.
+        assert_eq!(unsafe { mapped.read(0..2) }, Some(&[7, 0][..]));
+        mapped.own();
+        assert_eq!(mapped.file(), None);
+        drop(mapped);
+        assert_eq!((reader.used(), reader.files.load(Ordering::Relaxed)), (0, 0));
+    }
+
+    #[test]
+    fn what_is_small_or_has_no_neighbour_or_one_file_too_many_lies_on_the_heap() {
+        let (alone, room) = (Room::new(1 << 20), shared(1 << 20));
+        assert_eq!(Memory::new(SMALL_BYTES + 1, &alone).unwrap().file(), None);
+        assert_eq!(Memory::new(SMALL_BYTES, &room).unwrap().file(), None);
+        room.files.store(room.most_files, Ordering::Relaxed);
+        assert_eq!(Memory::new(SMALL_BYTES + 1, &room).unwrap().file(), None);
     }
 
     #[test]

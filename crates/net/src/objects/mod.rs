@@ -14,12 +14,15 @@
 //! links and deadlines, one adds (`sums`), as much at a time as the planner's blocks, without the lock.
 //!
 //! *Bytes.* A buffer has a mark; what is behind it is not written any more, and what is beyond has one writer. A buffer that
-//! begins anew gets new memory, so whoever still sends or reads the old one reads what it was. Pulls name an offset, and go on
-//! from there elsewhere when their feeder dies. When only the link breaks, they go on over the next one, from the first block that
-//! did not come whole. So many blocks of a pull are under way as fit on the way.
+//! begins anew gets new memory, so whoever still sends or reads the old one reads what it was. Neighbours (processes of one
+//! host, network and user) map what one of them has (`file`), and are told how far it may be read; all others get blocks, and
+//! so does a neighbour where that cannot be. A process is its own neighbour, without a file. Pulls name an offset, and go on
+//! from there elsewhere when their feeder dies. When only the link breaks, they go on over the next one, from the first block
+//! that did not come whole. So many blocks of a pull are under way as fit on the way.
 //!
-//! *Room.* Memory counts until its last holder lets go of it, be it an array of the user. A put waits for room; a copy that
-//! was asked for here does, too. What the sums of others need is taken in any case, as they could wait for each other.
+//! *Room.* Memory counts until its last holder lets go of it, be it an array of the user. What is mapped counts at its maker
+//! and at each that maps it, as copies would: the last of them frees it, whoever that is. A put waits for room; a copy that was
+//! asked for here does, too. What the sums of others need is taken in any case, as they could wait for each other.
 //!
 //! *Faults.* When the last link to a process has ended, both call anew (`dialing`). One whose port is closed has ended; one that
 //! cannot be reached until the deadline counts as lost, too. Half of the deadline a link may be silent, and half of it is there
@@ -31,6 +34,7 @@
 
 mod calls;
 mod dialing;
+mod file;
 mod kind;
 mod measured;
 mod meeting;

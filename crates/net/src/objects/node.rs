@@ -15,7 +15,6 @@ use super::calls::{Ended, Finished, What};
 use super::dialing::Dialing;
 use super::kind::Layout;
 use super::memory::Memory;
-use super::peers::process_of;
 use super::state::{State, Writing};
 use super::sums::Sum;
 use crate::connect::descriptor::PeerDescriptor;
@@ -41,6 +40,8 @@ pub struct ObjectsOptions {
     pub testbed: Option<String>,
     /// So many bytes its objects may take.
     pub most_bytes: u64,
+    /// Share no memory, not even within a host.
+    pub wire_only: bool,
     /// What is known of its links.
     pub costs: Costs,
     /// A process that cannot be reached for so long is lost.
@@ -68,7 +69,8 @@ pub struct Objects {
 impl Objects {
     /// Listens, and knows nobody yet.
     pub fn open(options: ObjectsOptions) -> Result<Objects, EngineError> {
-        let ObjectsOptions { address, secret, testbed, most_bytes, costs, silence, patience } = options;
+        let ObjectsOptions { address, secret, testbed, most_bytes, wire_only, costs, silence, patience } =
+            options;
         // A link that is silent ends after half of it, and for the other half its process is called anew.
         let silence = silence / 2;
         let (most_queued, key_file) = (MOST_QUEUED, None);
@@ -77,9 +79,9 @@ impl Objects {
         let failed = |e: std::io::Error| EngineError::setup("objects cannot be shared", e);
         let bound = links.listen(address, testbed.as_deref())?;
         let descriptor = PeerDescriptor::new(Some(hex(&links.key())), Some(bound)).map_err(failed)?;
+        let descriptor = PeerDescriptor { wire_only, ..descriptor };
         let (sums, jobs) = channel();
-        let me = process_of(&links.key());
-        let state = State::new(me, costs, most_bytes, Arc::clone(&links), sums);
+        let state = State::new(descriptor.clone(), costs, most_bytes, Arc::clone(&links), sums);
         let state = Mutex::new(LockRank::Objects, state);
         let shared = Arc::new(Shared { state, changed: Condvar::default(), links, patience: silence });
         let (watching, adding) = (Arc::clone(&shared), Arc::clone(&shared));

@@ -110,6 +110,15 @@ impl Peers {
         self.by_link.iter().filter(move |of| *of.1 == process).map(|(&link, _)| link)
     }
 
+    pub(super) fn descriptor(&self, process: Process) -> Option<&PeerDescriptor> {
+        self.met.get(&process)?.descriptor.as_ref()
+    }
+
+    /// Its number among the processes of its host.
+    pub(super) fn pid(&self, process: Process) -> Option<u32> {
+        self.descriptor(process).map(|descriptor| descriptor.pid)
+    }
+
     /// Where a process can be called, if it has said so.
     pub(super) fn place(&self, process: Process) -> Option<(SocketAddr, Key)> {
         let peer = self.met.get(&process)?;

@@ -1,36 +1,60 @@
 //! Bytes on their way: what this process pulls from others, and what others pull from it.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{fence, Ordering};
 use std::sync::Arc;
 use std::time::Instant;
 
 use tweed_proto::objects::{
-    Buffer, Costs, Failure, Fold, Frame, ObjectId, Process, Pull, Sink, Slot, Stream,
+    Buffer, Costs, Failure, FileId, Fold, Frame, ObjectId, Process, Pull, Sink, Slot, Stream, SMALL_BYTES,
 };
 
-use super::memory::{Memory, Piece, Room};
+use super::memory::{Memory, Piece, Room, Taken};
 use super::state::State;
 use super::sums::Part;
 
 /// A pull of this process.
 pub(super) struct Inflow {
     from: Process,
-    memory: Arc<Memory>,
-    /// The byte of the buffer that the first one in memory is.
-    base: u64,
+    pull: Pull,
+    sink: Sink,
+    source: Source,
     /// Up to here it has come.
     cursor: u64,
-    end: u64,
-    /// Where it began, and when it was asked for.
+    /// Where blocks began, and when they were asked for.
     began: (u64, Instant),
+}
+
+/// From where bytes come.
+enum Source {
+    /// From its feeder as blocks, into memory whose first byte is byte `base` of the buffer.
+    Blocks { memory: Arc<Memory>, base: u64 },
+    /// A neighbour is asked for its file. There is room to map it.
+    Asked { _room: Taken },
+    /// They are in this file, which is mapped.
+    Mapped(Arc<Memory>, FileId),
 }
 
 /// A pull of another process.
 pub(super) struct Serve {
     pull: Pull,
+    /// A neighbour maps what it pulls: it is told how far that is there.
+    maps: bool,
     /// Up to here blocks have left, and so many have not been taken in yet.
     cursor: u64,
     under_way: u64,
+}
+
+impl Serve {
+    /// Up to which byte a neighbour is told next that the memory is there, if there is news.
+    fn show(&mut self, file: Option<FileId>, readable: u64) -> Option<u64> {
+        let Pull { end, block, .. } = self.pull;
+        let whole = if readable >= end { end } else { readable / block * block };
+        let end = file.map_or(self.cursor, |_| self.cursor.max(whole));
+        let is_news = file.is_none() || end > self.cursor;
+        self.cursor = end;
+        is_news.then_some(end)
+    }
 }
 
 /// What a stream into a slot has brought: it stays until the slot is over.
@@ -56,10 +80,11 @@ impl Store {
         self.arrived.retain(|_, arrived| arrived.of != of);
     }
 
-    /// Where a buffer lies; one that begins at its first byte begins in memory that nobody else reads.
+    /// Where a buffer is written; one that begins at its first byte begins in memory that nobody else reads.
     fn place(&mut self, buffer: Buffer, size: u64, begin: u64) -> Option<Arc<Memory>> {
         let known = self.buffers.get(&buffer).filter(|_| begin > 0).cloned();
         let memory = known.or_else(|| Memory::new(size, &self.room))?;
+        memory.own();
         self.buffers.insert(buffer, Arc::clone(&memory));
         Some(memory)
     }
@@ -85,33 +110,124 @@ fn window(block: u64, costs: &Costs) -> u64 {
 }
 
 impl State {
-    /// Asks for bytes; later, if there is no room for the copy.
+    /// Asks for bytes: for a neighbour's memory, or for blocks. Later, if there is no room for the copy.
     pub(super) fn open(&mut self, stream: Stream, pull: Pull, sink: Sink) {
         let Pull { from, buffer, offset, end, .. } = pull;
-        let memory = match sink {
-            Sink::Copy(_) => {
-                let is_new = offset == 0 || !self.store.buffers.contains_key(&buffer);
-                let room = &self.store.room;
-                if is_new && end <= room.most && !room.has(end) {
-                    self.parked.push((stream, pull, sink));
-                    return;
-                }
-                self.store.place(buffer, end, offset)
-            }
-            Sink::Slot(target, slot) => Memory::new(end - offset, &self.store.room).inspect(|memory| {
-                let arrived = Arrived { of: (target, slot), memory: Arc::clone(memory), base: offset };
-                self.store.arrived.insert(stream, arrived);
-            }),
-        };
-        let Some(memory) = memory else {
-            return self.refuse(sink, end);
-        };
-        let base = if matches!(sink, Sink::Copy(_)) { 0 } else { offset };
-        self.inflows.insert(
+        let is_copy = matches!(sink, Sink::Copy(_));
+        let goes_on = is_copy && offset > 0 && self.store.buffers.contains_key(&buffer);
+        let room = &self.store.room;
+        if is_copy && !goes_on && end <= room.most && !room.has(end) {
+            return self.parked.push((stream, pull, sink));
+        }
+        // What goes on does so in its own memory.
+        if goes_on || end <= SMALL_BYTES || end > room.most || !self.is_neighbour(from) {
+            return self.open_blocks(stream, pull, sink);
+        }
+        let source = Source::Asked { _room: room.take(end) };
+        self.ask(
             stream,
-            Inflow { from, memory, base, cursor: offset, end, began: (offset, Instant::now()) },
+            Inflow { from, pull, sink, source, cursor: offset, began: (offset, Instant::now()) },
         );
-        self.tell(from, &Frame::Pull { stream, pull }, None);
+    }
+
+    fn open_blocks(&mut self, stream: Stream, pull: Pull, sink: Sink) {
+        let Pull { from, buffer, offset, end, .. } = pull;
+        let (memory, base) = match sink {
+            Sink::Copy(_) => (self.store.place(buffer, end, offset), 0),
+            Sink::Slot(..) => (Memory::new(end - offset, &self.store.room), offset),
+        };
+        let Some(memory) = memory else { return self.refuse(sink, end) };
+        if let Sink::Slot(target, slot) = sink {
+            let arrived = Arrived { of: (target, slot), memory: Arc::clone(&memory), base };
+            self.store.arrived.insert(stream, arrived);
+        }
+        let source = Source::Blocks { memory, base };
+        self.ask(
+            stream,
+            Inflow { from, pull, sink, source, cursor: offset, began: (offset, Instant::now()) },
+        );
+    }
+
+    /// A pull begins, or goes on otherwise.
+    fn ask(&mut self, stream: Stream, inflow: Inflow) {
+        let Inflow { from, pull, cursor, .. } = inflow;
+        let maps = matches!(inflow.source, Source::Asked { .. });
+        self.inflows.insert(stream, inflow);
+        self.tell(from, &Frame::Pull { stream, pull: Pull { offset: cursor, ..pull }, maps }, None);
+    }
+
+    /// A neighbour has more of what is mapped, or cannot show it; `false` if that makes no sense.
+    pub(super) fn take_mapped(
+        &mut self,
+        from: Process,
+        stream: Stream,
+        file: Option<FileId>,
+        end: u64,
+    ) -> bool {
+        let maps = |inflow: &&mut Inflow| !matches!(inflow.source, Source::Blocks { .. });
+        let Some(inflow) = self.inflows.get_mut(&stream).filter(|of| of.from == from).filter(maps) else {
+            return true; // it was closed meanwhile, or brings blocks
+        };
+        if end < inflow.cursor || end > inflow.pull.end {
+            return false;
+        }
+        // Whoever wrote these bytes did so before it sent this: no read of them is done before here. The kernel's socket
+        // orders the two on all processors that Linux runs on; the compiler knows nothing of it.
+        fence(Ordering::Acquire);
+        let is_known = |known: FileId| matches!(&inflow.source, Source::Mapped(_, of) if *of == known);
+        // One that has begun anew is another file, of which as much is there.
+        if let Some(file) = file.filter(|&file| !is_known(file)) {
+            self.map(stream, file);
+        }
+        let Some(inflow) = self.inflows.get_mut(&stream) else { return true };
+        match &inflow.source {
+            Source::Mapped(_, known) if Some(*known) == file => {
+                inflow.cursor = end;
+                if end == inflow.pull.end {
+                    self.inflows.remove(&stream);
+                }
+                self.member.handle_block(stream, end);
+            }
+            _ => self.ask_for_blocks(stream),
+        }
+        true
+    }
+
+    /// Maps a neighbour's memory where it can be.
+    fn map(&mut self, stream: Stream, file: FileId) {
+        let Some(inflow) = self.inflows.get_mut(&stream) else { return };
+        let Pull { from, buffer, end, .. } = inflow.pull;
+        let memory = match self.peers.pid(from) {
+            Some(pid) => Memory::open(pid, file, end, &self.store.room),
+            None => {
+                self.store.buffers.get(&buffer).filter(|own| from == self.me && own.here() == file).cloned()
+            }
+        };
+        let Some(memory) = memory else { return };
+        match inflow.sink {
+            Sink::Copy(_) => drop(self.store.buffers.insert(buffer, Arc::clone(&memory))),
+            Sink::Slot(target, slot) => {
+                let arrived = Arrived { of: (target, slot), memory: Arc::clone(&memory), base: 0 };
+                self.store.arrived.insert(stream, arrived);
+            }
+        }
+        inflow.source = Source::Mapped(memory, file);
+    }
+
+    /// What cannot be mapped, or not all of it, comes as blocks from where it is.
+    fn ask_for_blocks(&mut self, stream: Stream) {
+        let Some(inflow) = self.inflows.remove(&stream) else { return };
+        let Inflow { from, pull, sink, cursor, .. } = inflow;
+        self.tell(from, &Frame::Close { stream }, None);
+        match inflow.source {
+            // Nothing is written to what this process itself has.
+            Source::Mapped(memory, _) if from != self.me => {
+                memory.own();
+                let (source, began) = (Source::Blocks { memory, base: 0 }, (cursor, Instant::now()));
+                self.ask(stream, Inflow { source, began, ..inflow });
+            }
+            _ => self.open_blocks(stream, Pull { offset: cursor, ..pull }, sink),
+        }
     }
 
     /// So many bytes are more than this process can ever hold: their call has no result.
@@ -149,18 +265,19 @@ impl State {
         let Some(inflow) = self.inflows.get_mut(&stream).filter(|inflow| inflow.from == from) else {
             return true; // it was closed meanwhile
         };
+        let Source::Blocks { memory, base } = &inflow.source else { return false };
         let end = begin.saturating_add(bytes.len() as u64);
-        if begin != inflow.cursor || end > inflow.end || bytes.is_empty() {
+        if begin != inflow.cursor || end > inflow.pull.end || bytes.is_empty() {
             return false;
         }
         // SAFETY: beyond the mark, which is moved after this; no other stream writes here, as each has memory of its own or
         // is the only one of its copy.
-        if !unsafe { inflow.memory.write(begin - inflow.base, bytes) } {
+        if !unsafe { memory.write(begin - base, bytes) } {
             return false;
         }
         inflow.cursor = end;
         let (at, asked) = inflow.began;
-        if end == inflow.end {
+        if end == inflow.pull.end {
             self.inflows.remove(&stream);
             if from != self.me {
                 self.note_rate(end - at, asked.elapsed());
@@ -170,8 +287,8 @@ impl State {
         true
     }
 
-    pub(super) fn serve(&mut self, to: Process, stream: Stream, pull: Pull) {
-        self.serves.insert((to, stream), Serve { cursor: pull.offset, under_way: 0, pull });
+    pub(super) fn serve(&mut self, to: Process, stream: Stream, pull: Pull, maps: bool) {
+        self.serves.insert((to, stream), Serve { cursor: pull.offset, under_way: 0, pull, maps });
     }
 
     /// One more of this pull's blocks may leave.
@@ -183,13 +300,18 @@ impl State {
         }
     }
 
-    /// Sends the blocks that may leave.
+    /// Sends the blocks that may leave, and tells neighbours how far they may read.
     pub(super) fn pump(&mut self) {
-        let mut leaving = Vec::new();
+        let (mut leaving, mut shown) = (Vec::new(), Vec::new());
         for (&(to, stream), serve) in &mut self.serves {
             let Pull { buffer, generation, end, block, .. } = serve.pull;
             let Some(memory) = self.store.buffers.get(&buffer) else { continue };
             let Some(readable) = self.member.readable(buffer, generation) else { continue };
+            if serve.maps {
+                let file = if to == self.me { Some(memory.here()) } else { memory.file() };
+                shown.extend(serve.show(file, readable).map(|end| (to, stream, file, end)));
+                continue;
+            }
             let most = window(block, &self.costs);
             while serve.cursor < end && serve.under_way < most {
                 let (begin, next) = (serve.cursor, end.min((serve.cursor / block + 1) * block));
@@ -200,6 +322,14 @@ impl State {
                 let piece = Piece { memory: Arc::clone(memory), range: begin..next };
                 leaving.push((to, Frame::Block { stream, begin }, piece));
             }
+        }
+        // What was written comes before the word of it, as in `take_mapped`.
+        fence(Ordering::Release);
+        for (to, stream, file, end) in shown {
+            if file.is_none() || self.serves.get(&(to, stream)).is_some_and(|serve| serve.pull.end == end) {
+                self.serves.remove(&(to, stream));
+            }
+            self.tell(to, &Frame::Mapped { stream, file, end }, None);
         }
         leaving.into_iter().for_each(|(to, frame, piece)| self.tell(to, &frame, Some(Arc::new(piece))));
     }

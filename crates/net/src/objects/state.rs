@@ -1,6 +1,7 @@
 //! All that a process knows of objects: the planner's member, the bytes, and who waits. One lock holds it.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +32,7 @@ pub(super) struct Writing {
 
 pub(super) struct State {
     pub(super) me: Process,
+    descriptor: PeerDescriptor,
     pub(super) member: Member,
     /// As measured so far.
     pub(super) costs: Costs,
@@ -63,16 +65,18 @@ pub(super) fn goes_with(op: u32, kind: u64) -> bool {
 
 impl State {
     pub(super) fn new(
-        me: Process,
+        descriptor: PeerDescriptor,
         costs: Costs,
         most: u64,
         links: Arc<HubLinks>,
         sums: Sender<Sum>,
     ) -> State {
+        let me = process_of(&links.key());
         let mut member = Member::new(me, [], costs);
         member.allow(goes_with);
         State {
             me,
+            descriptor,
             member,
             costs,
             measured: Measured::default(),
@@ -190,7 +194,8 @@ impl State {
                 // Whoever is lost to one is lost to all; it learns so by its links.
                 names.into_iter().for_each(|process| self.cut_if_lost(process));
             }
-            Frame::Pull { stream, pull } => self.serve(from, stream, pull),
+            Frame::Pull { stream, pull, maps } => self.serve(from, stream, pull, maps),
+            Frame::Mapped { stream, file, end } => return self.take_mapped(from, stream, file, end),
             Frame::Close { stream } => drop(self.serves.remove(&(from, stream))),
             Frame::Block { stream, begin } => return self.take_block(from, stream, begin, rest),
             Frame::Resume { .. } | Frame::Parted => return false,
@@ -215,9 +220,18 @@ impl State {
         let Ok(descriptor) = PeerDescriptor::decode(0, descriptor) else { return false };
         let is_its = self.peers.describe(process, descriptor);
         if is_its {
+            if self.is_neighbour(process) {
+                self.store.room.is_shared.store(true, Ordering::Relaxed);
+            }
             self.member.handle_joined(process);
         }
         is_its
+    }
+
+    /// Its memory can be mapped here, or is here.
+    pub(super) fn is_neighbour(&self, process: Process) -> bool {
+        let shows = |of| self.descriptor.shows_memory_to(of);
+        process == self.me || self.peers.descriptor(process).is_some_and(shows)
     }
 
     fn cut_if_lost(&mut self, process: Process) {

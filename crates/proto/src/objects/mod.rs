@@ -43,4 +43,4 @@ pub use types::{
     Buffer, Bytes, Costs, Failure, Format, Included, Mode, ObjectId, Operators, Process, Request, Rule, Slot,
     ROOT, SMALL_BYTES,
 };
-pub use wire::{Frame, Garbled};
+pub use wire::{FileId, Frame, Garbled};

@@ -53,7 +53,7 @@ class Objects:
 
     Arrays are NumPy arrays of any shape: floats, integers, booleans; or lists of them. What is put
     is copied once, unless it is written in place (`create`); what `get` gives is read-only and shares the
-    store's memory.
+    store's memory, on one host that of the process that has made it.
 
     Args:
       address: "host:port" to listen on, by which others reach this process; port 0 is any.
@@ -63,6 +63,8 @@ class Objects:
       deadline: seconds after which a process that cannot be reached is lost; one that has ended is at once.
       latency_s, rate: of this process's links, in seconds and payload bytes per second, until they have been
         measured; trees and blocks are chosen by them.
+      wire_only: share no memory, not even within a host. Else processes of one host, network and user map
+        what one of them has, and nothing is copied between them.
 
     Raises:
       UsageError: an address that others could reach, without a secret; one that is not this machine's.
@@ -78,7 +80,7 @@ class Objects:
         array([0, 1, 2])
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options of a user, by their names
         self,
         *,
         address: str = "127.0.0.1:0",
@@ -88,6 +90,7 @@ class Objects:
         deadline: float = 10.0,
         latency_s: float = 1e-4,
         rate: float = 1e9,
+        wire_only: bool = False,
     ) -> None:
         core = _core.Objects(
             address=address,
@@ -98,6 +101,7 @@ class Objects:
             rate=rate,
             message_s=_MESSAGE_S,
             silence_s=deadline,
+            wire_only=wire_only,
         )
         self._core, self._calls = core, _Calls(core)
         self._close = weakref.finalize(self, core.close)
@@ -274,7 +278,7 @@ class Objects:
 class Writer:
     """An object while it is written: `array[:n] = ...`, `advance(n)`, and so on to its end; or `seal()`.
 
-    What is behind the mark must not be written again: others read it.
+    What is behind the mark must not be written again: others read it, those of this host in this very memory.
     """
 
     def __init__(self, core: _core.Objects, ref: Ref, array: npt.NDArray[Any]) -> None:

@@ -35,6 +35,8 @@ pub enum Frame {
         stream: Stream,
         /// Which bytes.
         pull: Pull,
+        /// The asker is a neighbour, and maps the memory in which they lie.
+        maps: bool,
     },
     /// They are not wanted any more.
     Close {
@@ -48,6 +50,15 @@ pub enum Frame {
         /// Where they begin.
         begin: u64,
     },
+    /// Bytes that a neighbour asked for lie in this file, from its first byte on.
+    Mapped {
+        /// By the number that was asked with.
+        stream: Stream,
+        /// None: they lie in no file, and are to be asked for as blocks.
+        file: Option<FileId>,
+        /// Up to here they may be read.
+        end: u64,
+    },
     /// This link stands; the mark before this says from which item on it is to bring them.
     Resume {
         /// The sender has no other link to the one that hears this: what that one sends has to go over this one.
@@ -55,6 +66,15 @@ pub enum Frame {
     },
     /// The one that hears this is gone for its sender, and links between the two end.
     Parted,
+}
+
+/// Memory that a process of the same host can map: a descriptor of its owner's, and which file that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileId {
+    /// Its number in the owner.
+    pub descriptor: u32,
+    /// Random, and part of the file's name: numbers of descriptors are used again, and nobody guesses this one.
+    pub tag: u128,
 }
 
 /// Bytes that are no frame.

@@ -95,7 +95,8 @@ fn frames() -> Vec<Frame> {
     };
     let others = [
         Frame::Hello { descriptor: bytes },
-        Frame::Pull { stream: 5, pull },
+        Frame::Pull { stream: 5, pull, maps: true },
+        Frame::Mapped { stream: 5, file: Some(FileId { descriptor: 6, tag: 7 << 100 }), end: 9 },
         Frame::Close { stream: 5 },
         Frame::Block { stream: 5, begin: 64 },
         Frame::Resume { is_only: true },
@@ -130,7 +131,7 @@ fn a_mark_comes_back_and_leaves_its_frame() {
 fn what_the_planner_cannot_bear_is_no_frame() {
     let pull = |offset, end, block| {
         let pull = Pull { from: 1, buffer: Buffer::Object(A), generation: 0, offset, end, block };
-        Frame::decode(&Frame::Pull { stream: 1, pull }.encode()).is_ok()
+        Frame::decode(&Frame::Pull { stream: 1, pull, maps: false }.encode()).is_ok()
     };
     assert!(pull(0, 64, 64) && !pull(65, 64, 64) && !pull(0, 64, 0));
     let long: Bytes = vec![0; SMALL_BYTES as usize + 1].into();

@@ -1,7 +1,7 @@
 //! Each value of the planner as bytes: in what order its fields go, and which ones are none.
 
 use super::codec::{fields, variants, Reader, Wire};
-use super::Frame;
+use super::{FileId, Frame};
 use crate::objects::{
     Assign, Broken, Buffer, Bytes, Costs, Failure, Feed, Form, Format, History, Holder, Ledger, Mark,
     Message, Mode, ObjectId, Order, Place, Pull, Report, Request, Rule, Source, State, SMALL_BYTES,
@@ -22,14 +22,16 @@ pub(super) fn is_block(bytes: u64) -> bool {
 variants!(Frame {
     0u8 = Hello { descriptor },
     1u8 = Message { message },
-    2u8 = Pull { stream, pull },
+    2u8 = Pull { stream, pull, maps },
     3u8 = Close { stream },
     4u8 = Block { stream, begin },
     5u8 = Resume { is_only },
     6u8 = Parted,
+    7u8 = Mapped { stream, file, end },
 });
 
 fields!(Mark { number, taken });
+fields!(FileId { descriptor, tag });
 
 variants!(Message { 0u8 = Report(report), 1u8 = Order(order) });
 
