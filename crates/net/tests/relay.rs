@@ -1,4 +1,5 @@
 //! Ranks that cannot call each other, and reach each other through a third one.
+#![allow(clippy::disallowed_types, reason = "tests lock as they like")]
 
 mod strangers;
 mod support;
