@@ -32,7 +32,15 @@ def dataset() -> TensorDataset:
 class Trainee:
     """What a user's program has. A seed of its own: founders begin with rank 0's model."""
 
-    def __init__(self, seed: int, *, normed: bool = False, scaled: bool = False, processes: int = 1) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        normed: bool = False,
+        scaled: bool = False,
+        processes: int = 1,
+        roots: bool = False,
+    ) -> None:
         torch.manual_seed(seed)
         layers: list[nn.Module] = [nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1)]
         if normed:
@@ -45,7 +53,8 @@ class Trainee:
             mesh = init_device_mesh("cpu", (processes,))
             for layer in layers:
                 fully_shard(layer, mesh=mesh)
-            fully_shard(self.model, mesh=mesh)
+            if not roots:
+                fully_shard(self.model, mesh=mesh)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.3, momentum=0.9)
         # Scales that are powers of two change no bits, and these grow with the steps.
         self.scaler = torch.amp.GradScaler("cpu", init_scale=2.0, growth_interval=4, enabled=scaled)
@@ -128,7 +137,9 @@ def spreads(rank: int, size: int, port: int, dies: dict[int, int], options: dict
     (member, process), at, members = divmod(rank, 2), dies.get(rank), size // 2
     own = dist.PrefixStore(f"replica {member}", store)
     dist.init_process_group("tweed", store=own, rank=process, world_size=2)
-    trainee, founders, firsts = Trainee(member, processes=2), options.pop("founders", members), list[int]()
+    looks = {name: options.pop(name, False) for name in ("roots", "scaled")}
+    trainee, firsts = Trainee(member, processes=2, **looks), list[int]()
+    founders = options.pop("founders", members)
     elastic: Elastic | Control = Elastic(1, members)
     if process == 0 and member < founders:
         elastic = start(store, member, founders, Elastic(1, members))
@@ -137,7 +148,7 @@ def spreads(rank: int, size: int, port: int, dies: dict[int, int], options: dict
         elastic = join(store.get("address 0").decode())
     if founders < members:
         last = 10**6
-    strategy = options.pop("strategy", tweed.every_step())
+    strategy, breaks = options.pop("strategy", tweed.every_step()), options.pop("breaks", None) == rank
     try:
         with tweed.attach(trainee.model, trainee.optimizer, strategy, elastic=elastic) as run:
             trainee.keep(run)
@@ -148,8 +159,10 @@ def spreads(rank: int, size: int, port: int, dies: dict[int, int], options: dict
                 trainee.learn(x, y, kill_me if run.counted == at else lambda: None)
                 if last == 10**6 and len(run.members) == members:
                     last = int(store.compare_set("last", "", str(run.counted + TOGETHER)))
-                if run.counted >= last:
+                if run.counted >= last or (breaks and run.counted == KILLED_AT):
                     break
+            if breaks:
+                run.finish()
             return ended(run, trainee, len(firsts))
     except TweedError as error:
         return str(error)

@@ -41,6 +41,20 @@ def test_the_model_is_that_of_one_process_and_all_of_a_replica_do_what_is_first(
     assert sorted(one.iterations for one in found) == [0, 0, STEPS, STEPS]
 
 
+@pytest.mark.parametrize("look", ["roots", "scaled"])
+def test_layers_that_are_spread_one_by_one_are_trained_and_so_under_a_gradient_scaler(look: str) -> None:
+    found = list(outcomes(4, {}, **{look: True}).values())
+    assert all(isinstance(one, Ended) and one.counted == STEPS for one in found), found
+    assert torch.allclose(found[0].flat, undisturbed(STEPS), rtol=0, atol=1e-12)
+
+
+def test_who_leaves_its_loop_alone_ends_its_replica_and_is_told() -> None:
+    found = outcomes(6, {}, breaks=3)
+    assert isinstance(found[2], str) and "end their loops at one step" in found[3]
+    for rank in (0, 1, 4, 5):
+        assert isinstance(found[rank], Ended) and found[rank].counted == STEPS, found
+
+
 @pytest.mark.parametrize(("victim", "at_most"), [(0, None), (3, 1)])
 def test_with_one_process_its_whole_replica_is_lost(victim: int, at_most: int | None) -> None:
     found = outcomes(6, {victim: KILLED_AT}, at_most=at_most)

@@ -69,7 +69,7 @@ def test_local_steps_end_with_one_model(tmp_path: Path) -> None:
     assert first[1] == 1
 
 
-@pytest.mark.parametrize("exchange", ["top_k:0.2", "local_top_k(every=2)"])
+@pytest.mark.parametrize("exchange", ["top_k:0.2", "local_top_k(every=3)"])
 def test_a_run_goes_on_with_what_ranks_had_yet_to_send(exchange: str, tmp_path: Path) -> None:
     first, second = in_ranks(trained, tmp_path, exchange, 1)
     assert first[0] == second[0]

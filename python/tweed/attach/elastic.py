@@ -177,8 +177,13 @@ class ElasticTraining(Run):
 
         if replica is None:
             return met()
-        self._terms.append(f"replicas of {replica.size} processes")
-        found: tuple[str, str] = replica.led(met)
+        if isinstance(elastic, Control) and not replica.leads:
+            raise UsageError(
+                "elastic=control of a process that is not the first of its replica: that one is the member, "
+                "and gives its control; the others give Elastic(...)"
+            )
+        self._terms += [f"replicas of {replica.size} processes", *replica.placements]
+        found: tuple[str, str] = replica.led("the meeting of members", met)
         return found
 
     def _make_exchange(self, settings: Settings) -> GradientExchange | MemberMovement:

@@ -17,7 +17,7 @@ from tweed.exchange.bucket import GradientBucket, assign, item
 from tweed.exchange.by_shards.gradients import ShardGradients
 from tweed.exchange.gradients import GradientReducer, Groups
 from tweed.exchange.place import Place
-from tweed.exchange.shards import local, spread_as
+from tweed.exchange.shards import is_spread, local, spread_as
 
 _TWICE = (
     "{!r} got a second gradient within one backward pass. Either a reentrant checkpoint runs it twice: use "
@@ -27,6 +27,10 @@ _TWICE = (
 _ACCUMULATED = (
     "two backward passes before one optimizer step, and each was exchanged. Where gradients accumulate over "
     "several, run all but the last within `with run.no_sync():`, and one exchange does"
+)
+_LATE = (
+    "{!r} got its gradient after those of its backward pass were exchanged. Let FSDP2 finish backward passes "
+    "by itself: one fully_shard() around the whole model does, and no manual finalization"
 )
 _say_once = functools.cache(logging.getLogger("tweed").warning)
 FIRST_BUCKET_BYTES = 2**20  # as DDP: small, so that the exchange begins early in the backward pass
@@ -75,6 +79,8 @@ class GradientExchange:
         self._open = False
         self._started = 0
         self._task = -1  # number that autograd gave the backward pass whose end is waited for
+        self._ended = -1  # and that of one whose gradients were exchanged
+        self._is_spread = any(is_spread(param) for param in params.values())
         self._lock = threading.Lock()  # autograd has one thread per accelerator
         hook = self._on_gradient
         self._hooks = [
@@ -85,6 +91,8 @@ class GradientExchange:
     def _on_gradient(self, param: Tensor) -> None:
         assert isinstance(param, Parameter)  # hooks are on parameters only
         with self._lock:
+            if self._is_spread and torch._C._current_graph_task_id() == self._ended:
+                raise UsageError(_LATE.format(self._place[param][0].names[self._place[param][1]]))
             if self.paused or not self._is_open():
                 return
             gradients, index = self._place[param]
@@ -97,7 +105,8 @@ class GradientExchange:
     def _is_open(self) -> bool:
         task = torch._C._current_graph_task_id()
         if task != self._task:  # the first gradient of this backward pass
-            torch.autograd.Variable._execution_engine.queue_callback(self._backward_ends)
+            ends = self._is_nearly_over if self._is_spread else self._backward_ends
+            torch.autograd.Variable._execution_engine.queue_callback(ends)
             self._task = task
             if not self._open and self.reducer.wanted():
                 self._begin()
@@ -107,10 +116,15 @@ class GradientExchange:
         self._open = True
         self.reducer.begin()
 
+    def _is_nearly_over(self) -> None:
+        """FSDP2 reduces some gradients in callbacks like this one, which are all queued by now."""
+        torch.autograd.Variable._execution_engine.queue_callback(self._backward_ends)
+
     def _backward_ends(self) -> None:
         nested = torch._C._current_autograd_node() is not None  # a checkpoint's backward within the real one
         if self._open and (not nested or self._started == len(self._buckets)):
             self._exchange()
+            self._ended = self._task
             self._passes += 1
             if self._passes == 2 and self._of_all.owners.rank == 0:
                 _say_once(_ACCUMULATED)

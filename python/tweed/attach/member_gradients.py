@@ -64,6 +64,11 @@ class MemberGradients(GradientReducer):
         """See `GradientReducer`. In an iteration that does not count all gradients are zero."""
         steps = self.steps
         assert steps is not None  # it was wanted
+        if steps.samples and not any(one.given for one in self.buckets):
+            raise UsageError(
+                "the backward pass of a batch of run.batches() has reached no parameter, and its samples are "
+                "in the step. Under FSDP2 leave gradient synchronisation on: batches(at_most=n) adds them up"
+            )
         total = self._total(steps.samples)
         with torch.no_grad():
             for buffer, before in zip(self._buffers, self._begun, strict=True):

@@ -36,7 +36,7 @@ class MemberMovement:
       steps: None before the first batch.
       buckets, sizes, like: see `MemberGradients`.
       thrown_away: the gradients of the batch that is out are.
-      result: of the last round that counts.
+      result: of the last round that counts; `finite`: all its values are, also those of other processes.
       paused, differs, unused, loaded: nothing here.
 
     Cost: memory for two more models, and what `outer` keeps.
@@ -70,6 +70,7 @@ class MemberMovement:
         self.sizes = numel, sum(buffer.numel() for buffer in buffers)
         self._common: list[Tensor] = []  # parameters, then buffers
         self.result: Tensor | None = None
+        self.finite = True
 
     @torch.no_grad()
     def begin(self) -> None:
@@ -95,7 +96,7 @@ class MemberMovement:
         Raises: NonFinite, at all members.
         """
         assert self.result is not None  # a round counts
-        if not self.result.isfinite().all():
+        if not self.finite:
             raise NonFinite(
                 "NaN or infinity in the mean movement of a round of local steps, at all members. A smaller "
                 "learning rate, or clipped gradients, may help; the last checkpoint is as it was"

@@ -142,7 +142,7 @@ class MemberRounds:
 
     def _counted(self) -> None:
         """The round counts: with passes of this member in it, or at others alone."""
-        self._movement.result = self._run.result()
+        self._movement.result, self._movement.finite = self._run.result(), self._run.finite
         if self._end is not None:
             restore(self._end, self._kept, self._optimizers)
             self._end, self._pass = None, _Pass.NONE

@@ -106,7 +106,9 @@ class MemberSteps:
         """Batches of this process, whose sizes differ by one at most, the larger ones first; and how many
         samples all processes of the member have in each."""
         process, size = self._place
-        each = len(share) // size
+        each, left = divmod(len(share), size)
+        if size > 1 and (each == 1 or left == 1):  # layers such as batch norm cannot go with one
+            each = max(each - 1, 0)
         dealt, rest = share[: each * size], share[each * size :]
         found = [
             (tuple(dealt[(low * size + process * (high - low)) :][: high - low]), (high - low) * size)
@@ -139,7 +141,7 @@ class MemberSteps:
             self.left = True
             return None
         result = self._run.result()
-        self._phase, self._finite = _Phase.COUNTED, bool(result.isfinite().all())
+        self._phase, self._finite = _Phase.COUNTED, self._run.finite
         return result
 
     @property

@@ -38,7 +38,7 @@ from torch import Tensor, nn
 from tweed.elastic import ElasticRun
 from tweed.elastic.run import LOSSES
 from tweed.elastic.state import State, Stateful, broadcast
-from tweed.errors import Left, TweedError, UsageError
+from tweed.errors import DeadlineExceeded, Left, TweedError, UsageError
 from tweed.exchange.bucket import GradientBucket
 from tweed.exchange.gradients import local_buckets
 from tweed.exchange.member import Ahead
@@ -56,6 +56,7 @@ class Replica:
 
     Attributes:
       rank, size: of torch's default group.
+      placements: how parameters are spread that are not by their first dimension, a line each.
       leaves: this process wants its member to leave.
     """
 
@@ -63,6 +64,7 @@ class Replica:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.leaves = False
         self._group = dist.distributed_c10d._get_default_group()
+        self.placements: list[str] = []
         for name, param in model.named_parameters():
             if not is_spread(param):
                 raise UsageError(_NO_SHARDS.format(f"parameter {name!r} is not spread"))
@@ -73,6 +75,9 @@ class Replica:
                     f"this replica has {self.size} processes, which deal samples among themselves: give "
                     "fully_shard() a mesh of one dimension over all of them"
                 )
+            (placement,) = param.placements  # type: ignore[attr-defined]
+            if not placement.is_shard(0):
+                self.placements.append(f"{name} is spread by {placement!r}")
 
     @property
     def leads(self) -> bool:
@@ -84,38 +89,58 @@ class Replica:
         """Calls of the default group: who is lost in them is of this replica."""
         try:
             yield
+        except DeadlineExceeded as error:
+            raise TweedError(
+                "a process of this replica has waited for another one as long as torch's default group lets "
+                "it: give init_process_group() a longer timeout than others may let this replica wait. "
+                f"{error}"
+            ) from error
         except LOSSES as error:
             raise TweedError(
                 f"a process of this replica is lost, and the replica with it; start all of it again, and it "
                 f"joins the others: {error}"
             ) from error
 
-    def led(self, act: Callable[[], Any], orders: Mapping[str, Callable[..., None]] | None = None) -> Any:
+    def led(
+        self, name: str, act: Callable[[], Any], orders: Mapping[str, Callable[..., None]] | None = None
+    ) -> Any:
         """The first process does this; the others follow its orders until it has. Returns what it returned,
-        at all; raises what it raised, at the others as TweedError."""
+        and raises what it raised, at all; what is no TweedError is one at the others.
+
+        Args:
+          name: of what is done.
+
+        Raises: UsageError if processes do not do the same.
+        """
         if not self.leads:
-            return self._follow(orders or {})
+            return self._follow(name, orders or {})
         try:
             found = act()
         except Left as error:
             self.told(("left", str(error)))
             raise
         except Exception as error:
+            text = f"the first process of this replica has failed: {type(error).__name__}: {error}"
             with suppress(TweedError):  # a process of this replica may be lost
-                self.told(("failed", f"{type(error).__name__}: {error}"))
+                self.told(("failed", error if isinstance(error, TweedError) else TweedError(text)))
             raise
-        self.told(("done", found))
+        self.told(("done", name, found))
         return found
 
-    def _follow(self, orders: Mapping[str, Callable[..., None]]) -> Any:
+    def _follow(self, name: str, orders: Mapping[str, Callable[..., None]]) -> Any:
         while True:
             what, *rest = self.told()
+            if what == "done" and rest[0] == name:
+                return rest[1]
             if what == "done":
-                return rest[0]
+                raise UsageError(
+                    f"the first process of this replica is at {rest[0]}, and this one at {name}: let all "
+                    "processes of a replica end their loops at one step"
+                )
             if what == "left":
                 raise Left(rest[0])
             if what == "failed":
-                raise TweedError(f"the first process of this replica has failed: {rest[0]}")
+                raise rest[0]
             orders[what](*rest)
 
     def told(self, what: Any = None) -> Any:
@@ -138,15 +163,20 @@ class Replica:
         return found
 
     def buckets(self, own: Sequence[GradientBucket]) -> list[GradientBucket]:
-        """Buckets of the shards of all, of which `own` has this process's: as they follow each other in a
-        contribution."""
-        dtypes = [one.bucket.values.dtype for one in own]
+        """At the first process, buckets of the shards of all, as they follow each other in a contribution;
+        `own` has this process's."""
+        kinds = [(one.bucket.values.dtype, one.bucket.values.device) for one in own]
         shapes = self.each([[view.shape for view in one.bucket.views if view.numel()] for one in own])
+        if not self.leads:
+            return []
         groups = [
-            {str(number): torch.empty(shape, dtype=dtype) for number, shape in enumerate(of_bucket)}
+            {
+                str(number): torch.empty(shape, dtype=kind[0], device=kind[1])
+                for number, shape in enumerate(one)
+            }
             for of_process in shapes
-            for dtype, of_bucket in zip(dtypes, of_process, strict=True)
-            if of_bucket
+            for kind, one in zip(kinds, of_process, strict=True)
+            if one
         ]
         return local_buckets(groups)
 
@@ -197,8 +227,9 @@ class Whole:
 
 
 def _whole(replica: Replica, kept: Stateful) -> dict[str, Any]:
+    """At the first process; at the others nothing of it stays."""
     with replica.meets():
-        found: dict[str, Any] = whole(kept.state_dict())
+        found: dict[str, Any] = whole(kept.state_dict(), keep=replica.leads)
     return found
 
 
@@ -214,7 +245,7 @@ class ReplicaRun:
       made: makes the first process's run, of what it is to keep.
 
     Attributes:
-      counted, members, epochs, samples, position, ahead: see `ElasticRun`.
+      counted, members, epochs, samples, position, ahead, finite: see `ElasticRun`.
     """
 
     def __init__(
@@ -235,18 +266,20 @@ class ReplicaRun:
             self._run = made({name: Whole(replica, name, one) for name, one in self._keep.items()})
 
         self.counted: int
+        self.finite = True
         self.members: tuple[str, ...]
         self.epochs: list[int]
         self.samples: list[int]
         self.position: dict[str, Any]
         self.ahead: Ahead
-        self._led(begin)
+        self._led("the begin of the run", begin)
 
     def due(self, first: Callable[[], None] | None = None) -> list[int] | None:
         """See `ElasticRun.due`: the samples of all processes of the replica."""
         if first is not None:
             self._first = first
-        found: list[int] | None = self._led(lambda: self._own.due(None if first is None else self._do_first))
+        act = lambda: self._own.due(None if first is None else self._do_first)  # noqa: E731 - for its length
+        found: list[int] | None = self._led("a step", act)
         return found
 
     def contribute(self, total: Tensor, samples: int) -> None:
@@ -264,16 +297,19 @@ class ReplicaRun:
 
     def result(self) -> Tensor:
         """See `ElasticRun.result`: the mean, of this process's shard, and what follows it."""
-        shards, rest = list[Tensor](), self._like.new_empty(self._rest)
+        shards, rest = list[Tensor](), self._like.new_empty(self._rest + 1)
         if self._replica.leads:
             *shards, rest = self._own.result().split_with_sizes([*self._shards, self._rest])
+            rest = torch.cat([rest, rest.new_tensor([self._own.finite])])
         self.counted += 1
         mine = self._replica.scattered(shards, max(self._shards), self._like)
-        return torch.cat([mine[: self._shard], self._replica.sent(rest.contiguous())])
+        rest = self._replica.sent(rest)
+        self.finite = bool(rest[-1])
+        return torch.cat([mine[: self._shard], rest[:-1]])
 
     def finish(self) -> None:
         """See `ElasticRun.finish`."""
-        self._led(lambda: self._own.finish())
+        self._led("the end of the loop", lambda: self._own.finish())
 
     def close(self) -> None:
         """See `ElasticRun.close`."""
@@ -285,14 +321,14 @@ class ReplicaRun:
         assert self._run is not None  # this is the first process, and has begun
         return self._run
 
-    def _led(self, act: Callable[[], Any]) -> Any:
+    def _led(self, name: str, act: Callable[[], Any]) -> Any:
         def acted() -> tuple[Any, tuple[Any, ...]]:
             found, run = act(), self._own
             return found, (run.counted, run.members, run.epochs, run.samples, run.position, run.ahead)
 
         orders: dict[str, Callable[..., None]]
         orders = {"state": self._gather, "load": self._load, "first": lambda: self._first()}
-        found, seen = self._replica.led(acted, orders)
+        found, seen = self._replica.led(name, acted, orders)
         self.counted, self.members, self.epochs, self.samples, self.position, self.ahead = seen
         return found
 
@@ -304,4 +340,5 @@ class ReplicaRun:
 
     def _do_first(self) -> None:
         self._replica.told(("first",))
-        self._first()
+        with self._replica.meets():  # a forward pass meets the others
+            self._first()

@@ -11,7 +11,9 @@ from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from tweed.errors import UsageError
 
 
 def is_spread(tensor: object) -> bool:
@@ -37,30 +39,58 @@ def spread_as(shard: Tensor, like: Tensor) -> Tensor:
     )
 
 
-def whole(tree: Any) -> Any:
-    """A tree whose tensors are whole at all processes, which must call this alike.
+def whole(tree: Any, *, keep: bool = True) -> Any:
+    """A tree whose tensors are whole, and on the CPU if they were spread. All processes must call this alike.
+
+    Args:
+      keep: this process wants them; else what was spread is None.
 
     Cost: an all-gather for each tensor that is spread.
     """
-    return tree_map(lambda leaf: leaf.full_tensor() if is_spread(leaf) else leaf, tree)
+
+    def gathered(leaf: Any) -> Any:
+        if not is_spread(leaf):
+            return leaf
+        full = leaf.full_tensor()
+        return full.cpu() if keep else None
+
+    return tree_map(gathered, tree)
 
 
 def load_whole(kept: Any, state: Mapping[str, Any]) -> None:
-    """Has a model, an optimizer or another object take a state whose tensors are whole."""
+    """Has a model, an optimizer or another object take a state whose tensors are whole.
+
+    Raises: UsageError if it cannot be said how a tensor is to be spread.
+    """
     if isinstance(kept, Optimizer):
         kept.load_state_dict(_of_optimizer(kept, state))
         return
-    own = kept.state_dict()
-    kept.load_state_dict({name: _spread(value, own.get(name)) for name, value in state.items()})
+    (given, form), (own, own_form) = tree_flatten(state), tree_flatten(kept.state_dict())
+    if form == own_form:
+        kept.load_state_dict(tree_unflatten(map(_spread, given, own), form))
+    elif any(map(is_spread, own)):
+        raise UsageError(
+            f"the state of {type(kept).__name__} has other parts here than at the others, and some are "
+            "spread over processes: let all members keep the same"
+        )
+    else:
+        kept.load_state_dict(state)
 
 
 def _of_optimizer(optimizer: Optimizer, state: Mapping[str, Any]) -> dict[str, Any]:
-    """What it keeps of a parameter in the parameter's shape is spread as that is."""
+    """What it keeps of a parameter is spread as that here, or else as the parameter if it has its shape."""
     params = [param for group in optimizer.param_groups for param in group["params"]]
-    spread = {
-        index: {name: _spread(value, params[index]) for name, value in of_param.items()}
-        for index, of_param in state["state"].items()
-    }
+    spread: dict[int, dict[str, Any]] = {}
+    for index, of_param in state["state"].items():
+        param, own = params[index], optimizer.state.get(params[index], {})
+        spread[index] = {name: _spread(value, own.get(name, param)) for name, value in of_param.items()}
+        for name, value in spread[index].items():
+            if is_spread(param) and isinstance(value, Tensor) and value.dim() > 0 and not is_spread(value):
+                raise UsageError(
+                    f"{type(optimizer).__name__} keeps {name!r} of shape {tuple(value.shape)} of a parameter "
+                    f"of shape {tuple(param.shape)} that is spread over processes: take an optimizer whose "
+                    "state has the shape of parameters, such as AdamW"
+                )
     return {**state, "state": spread}
 
 

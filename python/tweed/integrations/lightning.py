@@ -113,6 +113,7 @@ class KeepExchange(Callback):
                 f"{trainer.world_size}: go on with as many, or omit KeepExchange() to begin a new exchange"
             )
         self._run.load_state_dict(self._loaded[trainer.global_rank])
+        self._loaded = []
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         """Logs."""
@@ -122,17 +123,12 @@ class KeepExchange(Callback):
         figures = {"exchanges": stats.exchanges, "bytes": stats.bytes_exchanged, "waiting_s": stats.waiting_s}
         pl_module.log_dict({f"tweed/{name}": float(value) for name, value in figures.items()})
 
-    def on_save_checkpoint(
-        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        """One model on all ranks, also in the checkpoint, which refers to its tensors."""
-        if self._run is not None:
-            self._run.finish()
-
     def state_dict(self) -> dict[str, Any]:
-        """Of all ranks, which call this alike."""
+        """Of all ranks, which call this alike. They have one model then; so has the checkpoint, which refers
+        to its tensors."""
         if self._run is None:
             return {}
+        self._run.finish()
         each: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(each, self._run.state_dict())
         return {"ranks": each}
