@@ -1,9 +1,9 @@
 """Broadcast, sum and all-reduce of arrays between actors on raylets, by tweed's objects and by what Ray has.
 
 The launcher opens a testbed and a cluster; the driver runs in it (`python -m tweed.experiments.object_rounds
-ADDRESS NODES NUMEL ROUNDS`) and prints a line per side and collective. Sides beside tweed's: Ray's own
-objects; a binary tree of Ray's tasks, which sums; and `ray.util.collective` on Gloo, whose members are known
-before.
+ADDRESS NODES NUMEL ROUNDS`) and prints a line per side and collective. Raylets that share this host, and its
+network, it starts itself. Sides beside tweed's: Ray's own objects; a binary tree of Ray's tasks, which sums;
+and `ray.util.collective` on Gloo, whose members are known before.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import psutil
 
+from tweed.ray.installed import require_ray
 from tweed.testbed import Network, opened
-from tweed.testbed.raylets import raylets
+from tweed.testbed.raylets import STORE_BYTES, raylets
 
 #: Such that the processors of the machine, which all raylets share, are no bottleneck.
 RATE_MBIT = 50
@@ -28,6 +29,8 @@ SIDES = ("tweed", "ray", "tree", "gloo")
 #: What a side does not do.
 _NONE = {("broadcast", "tree"), ("all_reduce", "tree")}
 _GROUP = "rounds"
+#: In place of a cluster's address: raylets of this host, where all objects are in its memory.
+HERE = "here"
 
 
 def measure(nodes: int, s_b: float, rounds: int) -> Iterator[Mapping[str, Any]]:
@@ -47,14 +50,27 @@ def measure(nodes: int, s_b: float, rounds: int) -> Iterator[Mapping[str, Any]]:
     yield from in_cluster(nodes, "tweed.experiments.object_rounds", [str(nodes), str(numel), str(rounds)])
 
 
+def on_one_host(nodes: int, numel: int, rounds: int) -> Iterator[Mapping[str, Any]]:
+    """All-reduces of so many values between raylets of this host; lines as `measure` has them.
+
+    Raises: UsageError where Ray is missing.
+    """
+    require_ray()
+    words = (HERE, str(nodes), str(numel), str(rounds))
+    yield from _lines([sys.executable, "-m", "tweed.experiments.object_rounds", *words])
+
+
 def in_cluster(nodes: int, module: str, words: Sequence[str]) -> Iterator[Mapping[str, Any]]:
     """The lines that a module prints which is run on the first node of a cluster, after its address.
 
     Raises: NoTestbed where namespaces cannot be made; UsageError where Ray is missing.
     """
     with opened(Network.parse(f"rate={RATE_MBIT}mbit"), nodes) as bed, raylets(bed) as cluster:
-        program = cluster.command(0, sys.executable, "-m", module, cluster.address, *words)
-        done = subprocess.run(program, stdout=subprocess.PIPE, text=True, check=True)
+        yield from _lines(cluster.command(0, sys.executable, "-m", module, cluster.address, *words))
+
+
+def _lines(program: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    done = subprocess.run(program, stdout=subprocess.PIPE, text=True, check=True)
     for line in done.stdout.splitlines():
         if line.startswith("{"):  # Ray prints there too, of actors that have died
             yield json.loads(line)
@@ -188,14 +204,15 @@ def drive(address: str, nodes: int, numel: int, rounds: int, out: Callable[[str]
     """
     import ray
 
-    ray.init(address, log_to_driver=False)
+    cluster = _started(nodes) if address == HERE else None
+    ray.init(address if cluster is None else cluster.address, log_to_driver=False)
     remote: Any = ray.remote(Worker)
     actors = [
         remote.options(num_cpus=1, scheduling_strategy="SPREAD").remote(rank, nodes, numel)
         for rank in range(nodes)
     ]
     ray.get([actor.meet.remote() for actor in actors])
-    for collective in COLLECTIVES:
+    for collective in COLLECTIVES if cluster is None else COLLECTIVES[-1:]:
         sides = [side for side in SIDES if (collective, side) not in _NONE]
         right = {1.0} if collective == "broadcast" else {nodes * (nodes + 1) / 2}
         seconds: dict[str, list[float]] = {side: [] for side in sides}
@@ -212,6 +229,19 @@ def drive(address: str, nodes: int, numel: int, rounds: int, out: Callable[[str]
             line = {"collective": collective, "side": side, "seconds": seconds[side][1:]}
             out(json.dumps(line | {"busy": max(busy[side][1:])}))
     ray.shutdown()
+    if cluster is not None:
+        cluster.shutdown()
+
+
+def _started(nodes: int) -> Any:
+    """Raylets of this host, as Ray's own tests start them."""
+    from ray.cluster_utils import Cluster
+
+    each: dict[str, Any] = {"num_cpus": 1, "object_store_memory": STORE_BYTES}
+    cluster = Cluster(initialize_head=True, head_node_args={**each, "include_dashboard": False})
+    for _ in range(nodes - 1):
+        cluster.add_node(**each)
+    return cluster
 
 
 if __name__ == "__main__":

@@ -35,6 +35,8 @@ WANTED = {
 }
 #: And how near to S/B broadcast and sum are.
 NEAR = {8: 1.25, 16: 1.35}
+#: How many times as fast as Ray's objects an all-reduce is between raylets of one host, by its bytes.
+ON_ONE_HOST = {16_800_000: 8.0, 1_000_000: 8.0, 4_096: 2.0}
 #: How many times as fast as Ray's objects applications are, by nodes: a server and workers.
 APPLIED = {
     9: {"serving": 2.2},
@@ -64,6 +66,8 @@ def sections(lines: Sequence[Line]) -> list[Section]:
         parts.append(Section("Asynchronous SGD, simulated", tables=[_updates(lines)]))
     if where(lines, kind="live", rate_mbit=RATE_MBIT):
         parts.append(Section("Between raylets, beside Ray's objects", tables=[_live(lines)]))
+    if where(lines, kind="one host"):
+        parts.append(Section("On one host", tables=[_one_host(lines)]))
     if where(lines, kind="application"):
         parts.append(Section("Applications, beside Ray's objects", tables=[_applications(lines)]))
     if where(lines, kind="death live"):
@@ -90,6 +94,7 @@ def verdicts(lines: Sequence[Line]) -> Iterator[Goal]:
         yield from _application_goals(lines, nodes, wanted)
     for name in object_applications.DEATHS:
         yield _live_death_goal(lines, name)
+    yield from _one_host_goals(lines)
     yield from _training_goals(lines)
 
 
@@ -123,6 +128,17 @@ def _live_goals(lines: Sequence[Line], nodes: int) -> Iterator[Goal]:
             near = ours / where(lines, kind="live", rate_mbit=RATE_MBIT, nodes=nodes)[0]["s_b"]
             goal = f"{WORDS[collective]}, {nodes} raylets: at most {NEAR[nodes]} S/B"
             yield goal, f"{near:.2f} S/B", near <= NEAR[nodes]
+
+
+def _one_host_goals(lines: Sequence[Line]) -> Iterator[Goal]:
+    for nbytes, least in ON_ONE_HOST.items():
+        what = f"one host, 4 raylets, all-reduce of {_bytes(nbytes)}"
+        goal = f"{what}: {least:g} times as fast as Ray's objects"
+        ours, theirs = (_on_one_host(lines, nbytes, side) for side in ("tweed", "ray"))
+        if ours is None or theirs is None:
+            yield missing(goal)
+            continue
+        yield goal, f"{theirs / ours:.2f}×", theirs / ours >= least
 
 
 def _application_goals(lines: Sequence[Line], nodes: int, wanted: dict[str, float]) -> Iterator[Goal]:
@@ -162,6 +178,15 @@ def _of_application(lines: Sequence[Line], nodes: int, name: str, side: str) -> 
 def _median(lines: Sequence[Line], nodes: int, collective: str, side: str) -> float | None:
     line = find(lines, kind="live", rate_mbit=RATE_MBIT, nodes=nodes, collective=collective, side=side)
     return statistics.median(line["seconds"]) if line else None
+
+
+def _on_one_host(lines: Sequence[Line], nbytes: int, side: str) -> float | None:
+    line = find(lines, kind="one host", bytes=nbytes, side=side)
+    return statistics.median(line["seconds"]) if line else None
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 1e6:g} MB" if count >= 1e6 else f"{count / 1024:g} KB"
 
 
 def _pipelined(lines: Sequence[Line]) -> Table:
@@ -214,6 +239,15 @@ def _live(lines: Sequence[Line]) -> Table:
             rows.append([f"{words}, {nodes}", *cells, gain, f"{busy:.0%}"])
     head = ["raylets", "tweed", *BESIDE.values(), "gain over Ray's objects", "processors busy, at most"]
     return Table("Medians in units of S/B, actor calls included", head, rows)
+
+
+def _one_host(lines: Sequence[Line]) -> Table:
+    rows = []
+    for nbytes in values(where(lines, kind="one host"), "bytes"):
+        found = [_on_one_host(lines, nbytes, side) for side in ("tweed", "ray", "gloo")]
+        rows.append([_bytes(nbytes), *("–" if each is None else f"{1e3 * each:.1f}" for each in found)])
+    head = ["all-reduce of", "tweed", BESIDE["ray"], BESIDE["gloo"]]
+    return Table("Four raylets of one host: medians in milliseconds, actor calls included", head, rows)
 
 
 def _updates(lines: Sequence[Line]) -> Table:
