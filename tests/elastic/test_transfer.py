@@ -27,7 +27,7 @@ from tweed.elastic.messages import (
     read,
 )
 from tweed.elastic.state import State
-from tweed.elastic.transfer import Copy, Donor
+from tweed.elastic.transfer import Copy, Donor, mark_of
 from tweed.errors import DataError, PeerLost
 
 JOINER = "new"
@@ -79,7 +79,8 @@ class Net:
             self.all[key].give_state(self.counted, lambda: state(self.counted, self.numel), 0.0)
         for key in self.members:
             self.all[key].step(self.counted + 1)
-            self.all[key].give_result(self.counted, result(self.counted, self.numel), float(self.counted))
+            found = result(self.counted, self.numel)
+            self.all[key].give_result(self.counted, found, mark_of(found), float(self.counted))
         self.counted += 1
 
 
@@ -265,9 +266,11 @@ def test_a_result_that_was_summed_anew_is_not_mixed_with_that_of_one_that_was_lo
     net.deliver(1000)
     step = net.counted
     new.step(step)
-    net.all["1"].give_result(step, result(step, net.numel), 0.0)
+    found = result(step, net.numel)
+    net.all["1"].give_result(step, found, mark_of(found), 0.0)
     net.deliver(1000)
-    net.all["0"].give_result(step, result(step, net.numel) * (1 + 1e-6), 0.0)
+    found = found * (1 + 1e-6)
+    net.all["0"].give_result(step, found, mark_of(found), 0.0)
     net.deliver(1000)
     assert new.result(step, result(0, net.numel)) is None
     assert new.refused is not None and not new.refused.final and f"of step {step}" in new.refused.reason
@@ -304,7 +307,7 @@ def test_a_joiner_that_is_too_slow_is_told_its_rates() -> None:
     donor = Donor(Give(JOINER, 0, 0, ["0"]), 0)
     big = torch.zeros(1 << 22)
     donor.state(state(0, 10), state(0, 10).structure(), 0.0)
-    whys = [donor.result(step, big, step + 1.0) for step in range(6)]
+    whys = [donor.result(step, big, 0, step + 1.0) for step in range(6)]
     assert whys[:4] == [""] * 4
     assert "takes 0 Mbit/s of a donor, and a donor's part of the steps makes" in next(filter(None, whys))
 

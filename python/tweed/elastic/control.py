@@ -17,6 +17,7 @@ from tweed.elastic.joiners import Joiners
 from tweed.elastic.linked import TICK_S, Linked
 from tweed.elastic.messages import CHUNK, Chunk, Hello, Known, Meeting, packed, read
 from tweed.elastic.state import State
+from tweed.elastic.transfer import mark_of
 from tweed.errors import DeadlineExceeded, Evicted, Left, PeerLost, TweedError, UsageError
 from tweed.exchange.hub.links.dialer import Dialer
 from tweed.exchange.hub.wire.address import HubAddress
@@ -297,8 +298,10 @@ class Control:
 
     def give_result(self, step: int, result: Tensor) -> None:
         """This step counts, with this result, `[numel]`: joiners get it."""
+        # A digest of all of it is not formed under the lock that beats need; who is no donor yet needs none.
+        mark = mark_of(result) if self._joiners.gives else 0
         with self._changed:
-            self._joiners.give_result(step, result, time.monotonic())
+            self._joiners.give_result(step, result, mark, time.monotonic())
             waits = self._joiners.gives
         if waits:
             self._links.wake()

@@ -130,10 +130,10 @@ class Joiners:
                 found = state()
                 donor.state(found, found.structure() if donor.part == 0 else b"", now)
 
-    def give_result(self, step: int, result: Tensor, now: float) -> None:
-        """This step counts, with this result, `[numel]`."""
+    def give_result(self, step: int, result: Tensor, mark: int, now: float) -> None:
+        """This step counts, with this result, `[numel]`, and its `mark_of`."""
         for key, donor in list(self._donors.items()):
-            if why := donor.result(step, result, now):
+            if why := donor.result(step, result, mark, now):
                 self._refuse(key, donor, why, final=True)
 
     def entered(self, members: Sequence[str] | None = None) -> None:

@@ -52,6 +52,11 @@ _MOST_TIMES, _MOST_MORE = 16, 1 << 26
 _NEAR_STEPS = 2
 
 
+def mark_of(result: Tensor) -> int:
+    """Tells results apart that differ, such as by rounding."""
+    return zlib.crc32(as_bytes(result))
+
+
 @dataclass
 class Donor:
     """What this process, one of the donors, gives to a joiner. See the module."""
@@ -88,13 +93,14 @@ class Donor:
         self._put(TENSORS, self.order.step, low, state.bytes, memoryview(state.part(low, high)))
         self.state_bytes = self.kept
 
-    def result(self, step: int, result: Tensor, now: float) -> str:
-        """The result of a step that counts, `[numel]`. Returns why it cannot be given, or nothing."""
+    def result(self, step: int, result: Tensor, mark: int, now: float) -> str:
+        """The result of a step that counts, `[numel]`, and its `mark_of`. Returns why it cannot be given, or
+        nothing."""
         if not self._begun or self.ending:
             return ""
         data = as_bytes(result)
         low, high = cut(len(data), self.part, len(self.order.donors))
-        self._put(RESULT, step, low, len(data), memoryview(bytes(data[low:high])), zlib.crc32(data))
+        self._put(RESULT, step, low, len(data), memoryview(bytes(data[low:high])), mark)
         self._first_result = self._first_result or now
         if self.kept <= _KEPT_STATES * self.state_bytes + _KEPT_BYTES:
             return ""
