@@ -190,13 +190,14 @@ def joins(rank: int, size: int, port: int, victim: int | None, strategy: str = "
     return ended(run, trainee, iterations)
 
 
-def resumes(rank: int, size: int, port: int, folder: Path, attempt: str, steps: int) -> Ended:
+def resumes(
+    rank: int, size: int, port: int, folder: Path, attempt: str, steps: int, strategy: Any = "every_step"
+) -> Ended:
     """Goes on from what rank 0 has stored by `state_dict`, as any program stores its own."""
     store = dist.PrefixStore(attempt, dist.TCPStore("127.0.0.1", port, is_master=False))
     trainee, kept = Trainee(rank), folder / "kept.pt"
-    with tweed.attach(
-        trainee.model, trainee.optimizer, elastic=start(store, rank, size, Elastic(1, 4))
-    ) as run:
+    control = start(store, rank, size, Elastic(1, 4))
+    with tweed.attach(trainee.model, trainee.optimizer, strategy, elastic=control) as run:
         if kept.exists():
             state = torch.load(kept)
             trainee.model.load_state_dict(state["model"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 import tweed
-from tests.attach.elastic_loops import BATCH, SAMPLES, STEPS, Trainee, dataset, joins, trains
+from tests.attach.elastic_loops import BATCH, SAMPLES, STEPS, Trainee, dataset, joins, resumes, trains
 from tests.attach.test_replica import outcomes
 from tests.faults.ring import endings
 from tweed.cadence import LocalSteps
@@ -104,6 +105,15 @@ def test_who_leaves_ends_its_loop_with_the_model_of_a_round() -> None:
         stayed, left, other = ranks.join(60)
     assert stayed.digest == other.digest and 12 < left.counted < STEPS == stayed.counted
     assert left.counted % EVERY == 0
+
+
+def test_a_stored_run_goes_on_with_its_outer_optimizer_and_in_its_samples(tmp_path: Path) -> None:
+    place = store()
+    for attempt, steps in (("first", STEPS // 2), ("second", STEPS)):
+        with Ranks(resumes, 1, place.port, tmp_path, attempt, steps, DILOCO) as ranks:
+            (found,) = ranks.join(60)
+    assert found.counted == STEPS
+    assert torch.allclose(found.flat, alone(DILOCO, 1, STEPS // EVERY), rtol=0, atol=1e-12)
 
 
 def test_replicas_take_local_steps() -> None:

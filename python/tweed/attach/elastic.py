@@ -190,7 +190,8 @@ class ElasticTraining(Run):
         buffers, cadence = list(self._model.buffers()), self.strategy.cadence
         if isinstance(cadence, LocalSteps):
             counts, size = self._place.end_exchange, settings.bucket_bytes
-            self._gradients = MemberMovement(self._params, buffers, cadence.outer, size, counts)
+            outer, position = cadence.outer, self._position
+            self._gradients = MemberMovement(self._params, buffers, outer, size, counts, position)
             return self._gradients
 
         def made(groups: Any) -> MemberGradients:

@@ -31,13 +31,15 @@ class MemberMovement:
       outer: what becomes of the mean movement; None: the model moves by it.
       bucket_bytes: of a bucket, in which an outer optimizer and codecs see parameters.
       counts: called when a round counts.
+      position: gives where the steps are in the samples, for a checkpoint.
 
     Attributes:
       steps: None before the first batch.
       buckets, sizes, like: see `MemberGradients`.
       thrown_away: the gradients of the batch that is out are.
       result: of the last round that counts; `finite`: all its values are, also those of other processes.
-      paused, differs, unused, loaded: nothing here.
+      loaded: see `MemberGradients`.
+      paused, differs, unused: nothing here.
 
     Cost: memory for two more models, and what `outer` keeps.
     """
@@ -49,8 +51,9 @@ class MemberMovement:
         outer: Outer[Any] | None,
         bucket_bytes: int,
         counts: Callable[[], None],
+        position: Callable[[], Any],
     ) -> None:
-        self._counts = counts
+        self._counts, self._position = counts, position
         self.paused, self.differs, self.thrown_away = False, False, False
         self.steps: MemberRounds | None = None
         self.unused: set[str] = set()
@@ -146,11 +149,15 @@ class MemberMovement:
         return tensors
 
     def state(self) -> dict[str, Any]:
-        """See `Exchange`: it is with what members keep."""
-        return {}
+        """See `Exchange`."""
+        return {"position": self._position(), "outer": self.state_dict()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """See `Exchange`."""
+        if self.steps is not None:
+            raise UsageError("load_state_dict: members have begun already; load before run.batches()")
+        self.loaded = state["position"]
+        self.load_state_dict(state["outer"])
 
     def state_dict(self) -> dict[str, Any]:
         """Of the outer optimizer, which is the same at all members: of each parameter, as that is spread."""
