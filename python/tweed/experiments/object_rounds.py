@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import psutil
 
+from tweed.errors import NoTestbed
+from tweed.experiments.notes import Notes
 from tweed.ray.installed import require_ray
 from tweed.testbed import Network, opened
 from tweed.testbed.raylets import STORE_BYTES, raylets
@@ -33,11 +35,13 @@ _GROUP = "rounds"
 HERE = "here"
 
 
-def measure(nodes: int, s_b: float, rounds: int) -> Iterator[Mapping[str, Any]]:
-    """Runs all sides on a cluster of so many nodes, each behind a link of `RATE_MBIT`.
+def numel_of(s_b: float) -> int:
+    """Values whose bytes take so many seconds over one link."""
+    return int(s_b * RATE_MBIT * 1e6 / 8 / 4)
 
-    Args:
-      s_b: seconds that an array's bytes take over one link.
+
+def measure(nodes: int, numel: int, rounds: int) -> Iterator[Mapping[str, Any]]:
+    """Runs all sides on a cluster of so many nodes, each behind a link of `RATE_MBIT`.
 
     Returns: a line per side and collective, with `seconds` per round, and how `busy` the processors were
       meanwhile, as a share of all.
@@ -46,7 +50,6 @@ def measure(nodes: int, s_b: float, rounds: int) -> Iterator[Mapping[str, Any]]:
 
     Cost: 10 s of a processor per node, and the rounds.
     """
-    numel = int(s_b * RATE_MBIT * 1e6 / 8 / 4)
     yield from in_cluster(nodes, "tweed.experiments.object_rounds", [str(nodes), str(numel), str(rounds)])
 
 
@@ -58,6 +61,20 @@ def on_one_host(nodes: int, numel: int, rounds: int) -> Iterator[Mapping[str, An
     require_ray()
     words = (HERE, str(nodes), str(numel), str(rounds))
     yield from _lines([sys.executable, "-m", "tweed.experiments.object_rounds", *words])
+
+
+def by_size(notes: Notes, place: str, nodes: int, nbytes: int, rounds: int = 20) -> None:
+    """Notes rounds of so many bytes, if there are none. `place`: "one host", or "raylets" behind links."""
+    facts = {"kind": "by size", "place": place, "nodes": nodes, "bytes": nbytes}
+    if notes.has(**facts):
+        return
+    notes.log(f"{place}: {nodes} raylets, {nbytes} bytes")
+    runs = on_one_host if place == "one host" else measure
+    try:
+        for line in runs(nodes, nbytes // 4, rounds):
+            notes.add({**facts, **line})
+    except NoTestbed as error:
+        notes.log(f"not measured live: {error}")
 
 
 def in_cluster(nodes: int, module: str, words: Sequence[str]) -> Iterator[Mapping[str, Any]]:

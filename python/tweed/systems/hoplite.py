@@ -63,10 +63,8 @@ def experiment(notes: Notes, quick: bool) -> None:
     config = QUICK if quick else FULL
     for nodes in config.nodes:
         _live(notes, nodes, config)
-    for nbytes in () if quick else report.ON_ONE_HOST:
-        if not notes.has(kind="one host", bytes=nbytes):
-            for line in object_rounds.on_one_host(4, nbytes // 4, rounds=20):
-                notes.add({"kind": "one host", "bytes": nbytes, **line})
+    for place, nodes, nbytes in () if quick else report.BY_SIZE:
+        object_rounds.by_size(notes, place, nodes, nbytes)
     for nodes in config.application_nodes:
         _applied(notes, nodes, config)
     for nodes in config.death_nodes:
@@ -117,7 +115,8 @@ def _live(notes: Notes, nodes: int, config: Config) -> None:
     facts = {"kind": "live", "nodes": nodes, "rate_mbit": object_rounds.RATE_MBIT}
     if not notes.has(**facts):
         notes.log(f"{nodes} raylets at {object_rounds.RATE_MBIT} Mbit/s")
-        _noted(notes, facts, config, object_rounds.measure(nodes, config.s_b, config.rounds))
+        numel = object_rounds.numel_of(config.s_b)
+        _noted(notes, facts, config, object_rounds.measure(nodes, numel, config.rounds))
 
 
 def _applied(notes: Notes, nodes: int, config: Config, *, deaths: bool = False) -> None:

@@ -35,8 +35,14 @@ WANTED = {
 }
 #: And how near to S/B broadcast and sum are.
 NEAR = {8: 1.25, 16: 1.35}
-#: How many times as fast as Ray's objects an all-reduce is between raylets of one host, by its bytes.
-ON_ONE_HOST = {16_800_000: 8.0, 1_000_000: 8.0, 4_096: 2.0}
+#: How many times as fast as Ray's objects, by place, raylets, bytes; on one host an all-reduce alone.
+BY_SIZE = {
+    ("one host", 4, 16_800_000): 8.0,
+    ("one host", 4, 1_000_000): 8.0,
+    ("one host", 4, 4_096): 2.0,
+    ("raylets", 8, 1_000_000): 4.0,
+    ("raylets", 8, 1_024): 2.0,
+}
 #: How many times as fast as Ray's objects applications are, by nodes: a server and workers.
 APPLIED = {
     9: {"serving": 2.2},
@@ -66,8 +72,8 @@ def sections(lines: Sequence[Line]) -> list[Section]:
         parts.append(Section("Asynchronous SGD, simulated", tables=[_updates(lines)]))
     if where(lines, kind="live", rate_mbit=RATE_MBIT):
         parts.append(Section("Between raylets, beside Ray's objects", tables=[_live(lines)]))
-    if where(lines, kind="one host"):
-        parts.append(Section("On one host", tables=[_one_host(lines)]))
+    if where(lines, kind="by size"):
+        parts.append(Section("By size, and on one host", tables=[_sizes(lines)]))
     if where(lines, kind="application"):
         parts.append(Section("Applications, beside Ray's objects", tables=[_applications(lines)]))
     if where(lines, kind="death live"):
@@ -94,7 +100,7 @@ def verdicts(lines: Sequence[Line]) -> Iterator[Goal]:
         yield from _application_goals(lines, nodes, wanted)
     for name in object_applications.DEATHS:
         yield _live_death_goal(lines, name)
-    yield from _one_host_goals(lines)
+    yield from _by_size_goals(lines)
     yield from _training_goals(lines)
 
 
@@ -130,15 +136,16 @@ def _live_goals(lines: Sequence[Line], nodes: int) -> Iterator[Goal]:
             yield goal, f"{near:.2f} S/B", near <= NEAR[nodes]
 
 
-def _one_host_goals(lines: Sequence[Line]) -> Iterator[Goal]:
-    for nbytes, least in ON_ONE_HOST.items():
-        what = f"one host, 4 raylets, all-reduce of {_bytes(nbytes)}"
-        goal = f"{what}: {least:g} times as fast as Ray's objects"
-        ours, theirs = (_on_one_host(lines, nbytes, side) for side in ("tweed", "ray"))
-        if ours is None or theirs is None:
-            yield missing(goal)
-            continue
-        yield goal, f"{theirs / ours:.2f}×", theirs / ours >= least
+def _by_size_goals(lines: Sequence[Line]) -> Iterator[Goal]:
+    for (place, nodes, nbytes), least in BY_SIZE.items():
+        for collective, words in WORDS.items():
+            ours, theirs = (_by_size(lines, place, nbytes, collective, side) for side in ("tweed", "ray"))
+            what = f"{place}, {nodes} raylets, {words} of {_bytes(nbytes)}"
+            goal = f"{what}: {least:g} times as fast as Ray's objects"
+            if ours is not None and theirs is not None:
+                yield goal, f"{theirs / ours:.2f}×", theirs / ours >= least
+            elif place != "one host":
+                yield missing(goal)
 
 
 def _application_goals(lines: Sequence[Line], nodes: int, wanted: dict[str, float]) -> Iterator[Goal]:
@@ -180,8 +187,8 @@ def _median(lines: Sequence[Line], nodes: int, collective: str, side: str) -> fl
     return statistics.median(line["seconds"]) if line else None
 
 
-def _on_one_host(lines: Sequence[Line], nbytes: int, side: str) -> float | None:
-    line = find(lines, kind="one host", bytes=nbytes, side=side)
+def _by_size(lines: Sequence[Line], place: str, nbytes: int, collective: str, side: str) -> float | None:
+    line = find(lines, kind="by size", place=place, bytes=nbytes, collective=collective, side=side)
     return statistics.median(line["seconds"]) if line else None
 
 
@@ -241,13 +248,16 @@ def _live(lines: Sequence[Line]) -> Table:
     return Table("Medians in units of S/B, actor calls included", head, rows)
 
 
-def _one_host(lines: Sequence[Line]) -> Table:
+def _sizes(lines: Sequence[Line]) -> Table:
     rows = []
-    for nbytes in values(where(lines, kind="one host"), "bytes"):
-        found = [_on_one_host(lines, nbytes, side) for side in ("tweed", "ray", "gloo")]
-        rows.append([_bytes(nbytes), *("–" if each is None else f"{1e3 * each:.1f}" for each in found)])
-    head = ["all-reduce of", "tweed", BESIDE["ray"], BESIDE["gloo"]]
-    return Table("Four raylets of one host: medians in milliseconds, actor calls included", head, rows)
+    for place, nodes, nbytes in BY_SIZE:
+        for collective, words in WORDS.items():
+            found = [_by_size(lines, place, nbytes, collective, side) for side in ("tweed", *BESIDE)]
+            if found[0] is not None:
+                cells = ("–" if each is None else f"{1e3 * each:.1f}" for each in found)
+                rows.append([f"{place}, {nodes}", words, _bytes(nbytes), *cells])
+    head = ["where, raylets", "", "of", "tweed", *BESIDE.values()]
+    return Table("Medians in milliseconds, actor calls included", head, rows)
 
 
 def _updates(lines: Sequence[Line]) -> Table:
