@@ -90,6 +90,7 @@ class Ended(NamedTuple):
     counted: int
     epochs: list[int]
     iterations: int
+    lr: float
 
 
 def undisturbed(steps: int) -> Tensor:
@@ -103,7 +104,8 @@ def undisturbed(steps: int) -> Tensor:
 
 def ended(run: ElasticTraining, trainee: Trainee, iterations: int) -> Ended:
     digest = hashlib.sha256(trainee.flat.numpy().tobytes()).hexdigest()
-    return Ended(digest, trainee.flat, run.counted, run.epochs, iterations)
+    lr = trainee.optimizer.param_groups[0]["lr"]
+    return Ended(digest, trainee.flat, run.counted, run.epochs, iterations, lr)
 
 
 def kill_me() -> None:
@@ -211,6 +213,21 @@ def resumes(
             parts = {"model": trainee.model, "optimizer": trainee.optimizer, "schedule": trainee.schedule}
             torch.save({name: part.state_dict() for name, part in (parts | {"run": run}).items()}, kept)
     return ended(run, trainee, steps)
+
+
+def twice(rank: int, size: int, port: int, strategy: tweed.Strategy) -> Ended:
+    """Leaves its loop within a round, and goes on in another one."""
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    trainee, control = Trainee(rank), start(store, rank, size, Elastic(1, size))
+    with tweed.attach(trainee.model, trainee.optimizer, strategy, elastic=control) as run:
+        trainee.keep(run)
+        for number, (x, y) in enumerate(run.batches(dataset(), STEPS, BATCH, seed=3, check_every=1)):
+            trainee.learn(x, y)
+            if number == KILLED_AT:
+                break
+        for x, y in run.batches(dataset(), STEPS, BATCH, seed=3, check_every=1):
+            trainee.learn(x, y)
+    return ended(run, trainee, 0)
 
 
 def differs(rank: int, size: int, port: int, what: str) -> Ended | str:

@@ -308,8 +308,6 @@ def test_a_model_in_ddp_is_told_to_train_without_it() -> None:
 class FakeRun:
     """Steps of one member whose share is what the test says; None: others have counted it."""
 
-    finite = True
-
     def __init__(self, *due: list[int] | None) -> None:
         self._due, self.counted, self.given = deque(due), 0, list[int]()
 
@@ -319,6 +317,9 @@ class FakeRun:
     def contribute(self, total: Tensor, samples: int) -> None:
         self.given.append(samples)
         self._due.popleft()
+
+    def is_finite(self, numel: int) -> bool:
+        return True
 
     def result(self) -> Tensor:
         self.counted += 1

@@ -12,13 +12,15 @@ import torch.distributed as dist
 from torch import Tensor
 
 import tweed
-from tests.attach.elastic_loops import BATCH, SAMPLES, STEPS, Trainee, dataset, joins, resumes, trains
+from tests.attach.elastic_loops import BATCH, SAMPLES, STEPS, Trainee, dataset, joins, resumes, trains, twice
 from tests.attach.test_replica import outcomes
 from tests.faults.ring import endings
 from tweed.cadence import LocalSteps
 from tweed.cadence.outer import Nesterov
 from tweed.compress import ErrorFeedback, Sign, TopK
 from tweed.data.sampler import GlobalOrder, Sampler
+from tweed.elastic import Elastic, start
+from tweed.errors import UsageError
 from tweed.testbed import Ranks
 
 EVERY = 3
@@ -96,7 +98,56 @@ def test_who_joins_takes_rounds_and_then_its_share(victim: int | None) -> None:
     place = store()
     with Ranks(joins, 4, place.port, victim, DILOCO) as ranks:
         found = list(endings(ranks, 4 if victim is None else 3).values())
-    assert len({(one.digest, one.counted) for one in found}) == 1
+    assert len({(one.digest, one.counted, one.lr) for one in found}) == 1
+
+
+def test_a_loop_that_is_left_within_a_round_leaves_the_common_model_and_another_one_goes_on() -> None:
+    place = store()
+    with Ranks(twice, 2, place.port, DILOCO) as ranks:
+        found = ranks.join(60)
+    assert len({(one.digest, one.counted, one.lr) for one in found}) == 1
+
+
+def local() -> tuple[Trainee, Any]:
+    trainee, control = Trainee(0), start(dist.HashStore(), 0, 1, Elastic(1, 1))
+    return trainee, tweed.attach(trainee.model, trainee.optimizer, LOCAL, elastic=control)
+
+
+def test_what_follows_from_a_members_own_model_is_not_kept() -> None:
+    trainee, run = local()
+    with run:
+        for name, kept in (
+            ("ema", torch.optim.swa_utils.AveragedModel(trainee.model)),
+            ("inner", trainee.optimizer),
+        ):
+            with pytest.raises(UsageError, match="within a round of local steps members' models"):
+                run.keep(name, kept)
+        run.keep("schedule", trainee.schedule)
+
+
+def test_a_loop_that_never_steps_is_told() -> None:
+    _, run = local()
+    with pytest.raises(UsageError, match=r"no optimizer.step\(\) in a whole round"), run:
+        for _ in run.batches(dataset(), STEPS, BATCH):
+            pass
+
+
+def test_a_mask_in_a_buffer_is_no_overflow_and_the_common_model_is_shown() -> None:
+    trainee, run = local()
+    trainee.model.register_buffer("mask", torch.full([2], -torch.inf, dtype=torch.float64))
+    run.detach()
+    run = tweed.attach(
+        trainee.model, trainee.optimizer, LOCAL, elastic=start(dist.HashStore(), 0, 1, Elastic(1, 1))
+    )
+    with run:
+        begun = trainee.flat
+        for number, (x, y) in enumerate(run.batches(dataset(), STEPS, BATCH)):
+            trainee.learn(x, y)
+            if number == 1:
+                with run.averaged():
+                    assert torch.equal(trainee.flat, begun)
+                assert not torch.equal(trainee.flat, begun)
+    assert run.counted == STEPS
 
 
 def test_who_leaves_ends_its_loop_with_the_model_of_a_round() -> None:

@@ -15,8 +15,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, IterableDataset
 
 from tweed.attach.gradient import GradientExchange
@@ -24,6 +25,7 @@ from tweed.attach.member_gradients import MemberGradients
 from tweed.attach.member_movement import MemberMovement
 from tweed.attach.member_rounds import MemberRounds
 from tweed.attach.member_steps import Feed, MemberSteps, filler_of
+from tweed.attach.member_steps import Settings as OptimizerSettings
 from tweed.attach.member_sums import PackedSums, WholeSums
 from tweed.attach.replica import Replica, ReplicaRun
 from tweed.attach.run import Run
@@ -160,7 +162,7 @@ class ElasticTraining(Run):
         names = ["optimizer"] if len(each) == 1 else [f"optimizer {number}" for number in range(len(each))]
         self._trained: dict[str, Stateful] = {"model": model}
         if isinstance(self._gradients, MemberMovement):  # an inner optimizer's state is a member's own
-            self._trained["outer"] = self._gradients
+            self._trained |= {"outer": self._gradients, "settings": OptimizerSettings(each)}
         else:
             self._trained |= dict(zip(names, each, strict=True))
         self._kept: dict[str, Stateful] = {}
@@ -234,7 +236,8 @@ class ElasticTraining(Run):
 
     def keep(self, name: str, kept: Stateful) -> None:
         """Has members keep this too, such as a schedule, a gradient scaler or an average of the model: who
-        joins gets a copy, and an iteration that does not count leaves it as it was.
+        joins gets a copy, and an iteration that does not count leaves it as it was. Under local steps nothing
+        that follows from the model, which members have in common at the begin of a round alone.
 
         Args:
           kept: has `state_dict` and `load_state_dict`, and changes as a step does, alike at all members.
@@ -247,6 +250,12 @@ class ElasticTraining(Run):
             raise UsageError(f"keep({name!r}): members have begun already; call it before run.batches()")
         if name in self._trained or name in self._kept:
             raise UsageError(f"keep({name!r}): there is one of that name already; take another")
+        if isinstance(self._gradients, MemberMovement) and _has_numbers(kept, list(self._optimizers)):
+            raise UsageError(
+                f"keep({name!r}, {type(kept).__name__}): within a round of local steps members' models and "
+                "inner optimizers differ, and so would what follows from them. Leave it out; an average of "
+                "models may be taken in run.batches(first=...)"
+            )
         if not (hasattr(kept, "state_dict") and hasattr(kept, "load_state_dict")):
             raise UsageError(
                 f"keep({name!r}, {type(kept).__name__}): it needs state_dict() and load_state_dict()"
@@ -304,12 +313,19 @@ class ElasticTraining(Run):
         run = self._begun(dataset, batch * self._every, seed, (check_every, checkpoints, timeout_s), loader)
         now, feed = self._steps(run, len(dataset), at_most), Feed()
         source: Iterator[Any] | None = None
-        while (samples := now.begin(steps, first)) is not None:
+        while (samples := self._next(now, steps, first)) is not None:
             if source is None:
                 feed.expect(samples, now.upcoming)  # workers of a loader draw at once
                 source = iter(DataLoader(dataset, batch_sampler=feed, **loader))
             self._gradients.drawn()
             yield feed.take(source, samples, now.upcoming)
+
+    def _next(
+        self, now: MemberSteps | MemberRounds, steps: int, first: Callable[[], None] | None
+    ) -> tuple[int, ...] | None:
+        if isinstance(now, MemberRounds):
+            self._optimizers.end_round()
+        return now.begin(steps, first)
 
     def _steps(
         self, run: ElasticRun | ReplicaRun, numel: int, at_most: int | None
@@ -325,6 +341,7 @@ class ElasticTraining(Run):
                 "run.batches(at_most=...) adds gradients up over several batches, and each local step takes "
                 "one: give a smaller batch"
             )
+        self._end_rounds()  # of a loop that was left
         began = (lambda: None) if self._proximal is None else self._proximal.exchanged
         filler = filler_of(numel)
         gradients.steps = MemberRounds(
@@ -438,10 +455,13 @@ class ElasticTraining(Run):
 
     def finish(self) -> None:
         """Waits until all members have the last step. No steps follow."""
-        if isinstance(self._gradients, MemberMovement):
-            self._gradients.finish()
+        self._end_rounds()
         if self._elastic is not None:
             self._elastic.finish()
+
+    def _end_rounds(self) -> None:
+        if isinstance(self._gradients, MemberMovement) and self._gradients.steps is not None:
+            self._gradients.steps.end()
 
     def detach(self) -> None:
         """Ends the run here, as `Run.detach`; to the others this process is lost if it was not done."""
@@ -450,3 +470,11 @@ class ElasticTraining(Run):
             self._elastic.close()
         if self._control is not None:
             self._control.close()
+
+
+def _has_numbers(kept: Any, optimizers: list[Optimizer]) -> bool:
+    """Whether what it keeps is, or may come to be, of the model's kind."""
+    if any(kept is one for one in optimizers):
+        return True
+    leaves = tree_leaves(kept.state_dict()) if hasattr(kept, "state_dict") else []
+    return any(isinstance(leaf, Tensor) and leaf.is_floating_point() for leaf in leaves)

@@ -88,9 +88,14 @@ class MemberMovement:
         values = [one.bucket.values for one in self.buckets]
         parts = [*values, *(buffer.reshape(-1) for buffer in self._buffers)]
         total = torch.cat([part.to(self.like) for part in parts])
+        self.back()
+        return total.mul_(samples) if samples else total.zero_()
+
+    @torch.no_grad()
+    def back(self) -> None:
+        """The model is the common one again."""
         for tensor, common in zip((*self._shards, *self._buffers), self._common, strict=True):
             tensor.copy_(common)
-        return total.mul_(samples) if samples else total.zero_()
 
     @torch.no_grad()
     def take(self) -> None:
@@ -138,15 +143,15 @@ class MemberMovement:
     def after_step(self, norm: float | None) -> None:
         """Nothing: a round ends when the loop's body has."""
 
-    @torch.no_grad()
     def finish(self) -> None:
-        """The model is the common one, also where the loop was left within a round."""
-        for tensor, common in zip((*self._shards, *self._buffers), self._common, strict=False):
-            tensor.copy_(common)
+        """Nothing: `MemberRounds.end` does it."""
 
     def average(self, tensors: list[Tensor]) -> list[Tensor]:
-        """See `Exchange`: models differ within a round alone."""
-        return tensors
+        """See `Exchange`: the common model, which is what is trained."""
+        names = [name for one in self.buckets for name in one.names]
+        whose = [*(self._params[name] for name in names), *self._buffers]
+        common = {id(one): spread_as(kept, one) for one, kept in zip(whose, self._common, strict=False)}
+        return [common.get(id(tensor), tensor) for tensor in tensors]
 
     def state(self) -> dict[str, Any]:
         """See `Exchange`."""

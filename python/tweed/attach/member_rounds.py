@@ -30,6 +30,7 @@ from enum import Enum, auto
 from itertools import chain, pairwise
 from typing import Any
 
+from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from tweed.attach.member_movement import MemberMovement
@@ -82,7 +83,9 @@ class MemberRounds:
         self._samples, self._size = 0, 1  # of the pass, and of a batch of the first one
         self._start: Any = None  # what is kept, as it was when the round began
         self._end: Any = None  # and behind the first pass
-        self.left, self._waits = False, False
+        self.left, self._waits, self._steps = False, False, 0
+        # One that is found to overflow at once skips steps.
+        self._is_scaled = any(isinstance(one, GradScaler) for one in kept.values())
 
     @property
     def is_void(self) -> bool:
@@ -115,7 +118,17 @@ class MemberRounds:
 
     def stepped(self) -> None:
         """All optimizers have stepped. A gradient scaler may skip that."""
-        self._waits = False
+        self._waits, self._steps = False, self._steps + 1
+
+    def end(self) -> None:
+        """The loop was left: within a round all is as it was when that began, or when it counts."""
+        self._batches.clear()
+        if self._pass is _Pass.TAKEN:
+            self._movement.take()
+        elif self._pass is not _Pass.NONE:
+            self._movement.back()
+            restore(self._start, self._kept, self._optimizers)
+        self._pass, self._end, self._waits = _Pass.NONE, None, False
 
     def upcoming(self) -> Iterator[tuple[int, ...]]:
         """The batches behind the one that `begin` has just given, if no member comes or goes."""
@@ -132,7 +145,7 @@ class MemberRounds:
             self._counted()
             return
         self._began()
-        self._start, self._samples = snapshot(self._kept, self._optimizers), len(due)
+        self._start, self._samples, self._steps = snapshot(self._kept, self._optimizers), len(due), 0
         if self._end is None:
             self._pass, batches = _Pass.FIRST, self._cut(due)
             self._size = max(count for _, count in batches) or 1
@@ -142,7 +155,8 @@ class MemberRounds:
 
     def _counted(self) -> None:
         """The round counts: with passes of this member in it, or at others alone."""
-        self._movement.result, self._movement.finite = self._run.result(), self._run.finite
+        movement = self._movement
+        movement.result, movement.finite = self._run.result(), self._run.is_finite(movement.sizes[0])
         if self._end is not None:
             restore(self._end, self._kept, self._optimizers)
             self._end, self._pass = None, _Pass.NONE
@@ -155,6 +169,11 @@ class MemberRounds:
         if self._pass is _Pass.TAKEN:
             self._movement.take()
         elif self._pass is not _Pass.NONE:
+            if self._samples and not self._steps and not self._is_scaled:
+                raise UsageError(
+                    "the loop has made no optimizer.step() in a whole round of local steps: take one for "
+                    "each batch of run.batches()"
+                )
             total = self._movement.total(self._samples)
             if self._pass is _Pass.FIRST:
                 self._end = snapshot(self._kept, self._optimizers)

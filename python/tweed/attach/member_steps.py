@@ -141,7 +141,7 @@ class MemberSteps:
             self.left = True
             return None
         result = self._run.result()
-        self._phase, self._finite = _Phase.COUNTED, self._run.finite
+        self._phase, self._finite = _Phase.COUNTED, self._run.is_finite(result.numel())
         return result
 
     @property
@@ -168,6 +168,22 @@ class MemberSteps:
         if self._phase is _Phase.VOID:
             restore(self._before, self._kept, self._optimizers)
         self._phase = _Phase.OVER
+
+
+class Settings:
+    """Settings of optimizers, as members keep them."""
+
+    def __init__(self, optimizers: Sequence[Optimizer]) -> None:
+        self._optimizers = optimizers
+
+    def state_dict(self) -> dict[str, Any]:
+        """By optimizer, those of its groups."""
+        each = enumerate(self._optimizers)
+        return {str(number): [_settings(group) for group in one.param_groups] for number, one in each}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `state_dict`."""
+        restore(({}, list(state.values())), {}, self._optimizers)
 
 
 def filler_of(numel: int) -> tuple[int, ...]:

@@ -40,6 +40,7 @@ class Optimizers:
         self._within: Optimizer | None = None  # whose step runs now
         self._harmless: WeakSet[Optimizer] = WeakSet()  # others, of other parameters
         self._hooks: list[Any] = []
+        self._after: Callable[[], None] = lambda: None
 
     def __iter__(self) -> Iterator[Optimizer]:
         return iter(self._given)
@@ -51,6 +52,7 @@ class Optimizers:
 
     def watch(self, before: Before, after: Callable[[], None]) -> None:
         """From now on `before` is called at the begin of each round, and `after` at its end."""
+        self._after = after
 
         def begins(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if optimizer in self._stepped:
@@ -85,6 +87,11 @@ class Optimizers:
                 f"{what} is of one optimizer, and attach was given {len(self._given)}: give it one"
             )
         return self._given[0]
+
+    def end_round(self) -> None:
+        """Ends one in which a gradient scaler has skipped an optimizer."""
+        if self._stepped:
+            self._end(self._after)
 
     def forget(self) -> None:
         """Removes the hooks."""

@@ -245,7 +245,7 @@ class ReplicaRun:
       made: makes the first process's run, of what it is to keep.
 
     Attributes:
-      counted, members, epochs, samples, position, ahead, finite: see `ElasticRun`.
+      counted, members, epochs, samples, position, ahead: see `ElasticRun`.
     """
 
     def __init__(
@@ -266,7 +266,7 @@ class ReplicaRun:
             self._run = made({name: Whole(replica, name, one) for name, one in self._keep.items()})
 
         self.counted: int
-        self.finite = True
+        self._finite = True
         self.members: tuple[str, ...]
         self.epochs: list[int]
         self.samples: list[int]
@@ -300,12 +300,16 @@ class ReplicaRun:
         shards, rest = list[Tensor](), self._like.new_empty(self._rest + 1)
         if self._replica.leads:
             *shards, rest = self._own.result().split_with_sizes([*self._shards, self._rest])
-            rest = torch.cat([rest, rest.new_tensor([self._own.finite])])
+            rest = torch.cat([rest, rest.new_tensor([self._own.is_finite(sum(self._shards))])])
         self.counted += 1
         mine = self._replica.scattered(shards, max(self._shards), self._like)
         rest = self._replica.sent(rest)
-        self.finite = bool(rest[-1])
+        self._finite = bool(rest[-1])
         return torch.cat([mine[: self._shard], rest[:-1]])
+
+    def is_finite(self, numel: int) -> bool:
+        """Whether the gradients of all processes are in the last result; `numel`: how many are here."""
+        return self._finite
 
     def finish(self) -> None:
         """See `ElasticRun.finish`."""

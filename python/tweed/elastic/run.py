@@ -194,11 +194,10 @@ class ElasticRun:
         assert self._member.commit.result is not None  # of the step that just counted
         return self._member.commit.result.clone()  # what is kept may yet be given to others
 
-    @property
-    def finite(self) -> bool:
-        """Whether all values of the last result are."""
+    def is_finite(self, numel: int) -> bool:
+        """Whether the first so many values of the last result are."""
         result = self._member.commit.result
-        return result is None or bool(result.isfinite().all())
+        return result is None or bool(result[:numel].isfinite().all())
 
     def leave(self) -> None:
         """This process leaves in good order: it takes part until an epoch without it holds, a few steps
