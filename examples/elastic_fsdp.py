@@ -1,5 +1,9 @@
 """Members that are several processes each: FSDP2 within, and members come and go as a whole.
 
+torchrun --nproc-per-node 2 examples/elastic_fsdp.py
+
+That is one member alone. With several agents others join it, are lost and return:
+
 torchrun --rdzv-backend tweed --rdzv-endpoint HOST:29400 --rdzv-id a-run --nnodes 1:4 --nproc-per-node 2 \\
     --max-restarts 3 examples/elastic_fsdp.py
 

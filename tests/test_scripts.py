@@ -18,7 +18,7 @@ def test_a_script_runs_as_it_says(script: Path) -> None:
     command = re.search(rf"^torchrun --nproc-per-node (\d) examples/{script.name}$", text, re.MULTILINE)
     assert command is not None, "the docstring says how to start it"
     models = as_scripts(text, int(command[1]))
-    if script.stem != "fsdp2":  # whose ranks have a shard each
+    if "fsdp" not in script.stem:  # whose ranks have a shard each
         weights = models[0][:8]
         assert models[1] == models[0] or script.stem == "hub"
         assert all(abs(weight - 1) < 0.3 for weight in weights)

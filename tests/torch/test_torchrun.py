@@ -27,13 +27,12 @@ def work(rank: int, folder: Path) -> None:
     dist.init_process_group("tweed", timeout=timedelta(seconds=60))
     total = torch.ones(3)
     dist.all_reduce(total)
-    with (folder / f"rank {rank}").open("a") as results:
+    file = folder / f"rank {rank}"
+    with file.open("a") as results:
         print(total.tolist(), file=results)
-    for victim in (1, 0):
-        failed = folder / f"{victim} failed"
-        if rank == victim and not failed.exists() and (victim == 1 or (folder / "1 failed").exists()):
-            failed.touch()
-            os._exit(3)
+    life = len(file.read_text().splitlines())
+    if (life, rank) in ((1, 1), (2, 0)):
+        os._exit(3)
     dist.barrier()
 
 

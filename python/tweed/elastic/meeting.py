@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+from torch.distributed import HashStore, PrefixStore, TCPStore  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
 from tweed import _core
@@ -67,7 +67,7 @@ def meet(elastic: Elastic, timeout_s: float = 60.0, *, of_agents: bool = False) 
 
     Args:
       of_agents: a member is all workers of an agent, of which this is the first: torch's variables are then
-        those of the workers among themselves.
+        those of the workers among themselves, and without agents it founds a run alone.
 
     Raises: UsageError if there is neither; else see `join` and `start`.
     """
@@ -108,12 +108,8 @@ def _first_workers(place: str, prefix: str, agent: int, agents: int) -> tuple[An
 
 def _of_torch(of_agents: bool) -> tuple[Any, int, int]:
     """The same, as torch's own variables have it."""
-    if of_agents:
-        raise UsageError(
-            "who are the other replicas? Start each by `torchrun --rdzv-backend tweed`; or set "
-            "TWEED_JOIN=host:port of a member that trains already; or give attach(elastic=control), of "
-            "tweed.elastic.start or join, at the replica's rank 0"
-        )
+    if of_agents:  # nobody has said where other agents are: it begins alone
+        return HashStore(), 0, 1
     if missing := [name for name in _OF_FOUNDERS if name not in os.environ]:
         raise UsageError(
             f"who are the other members? Start this process by torchrun, which sets {missing[0]}; or set "

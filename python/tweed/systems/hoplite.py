@@ -49,7 +49,7 @@ class Config:
 FULL = Config(
     (16, 64, 256),
     (4, 8, 16),
-    application_nodes=(9, 17),
+    application_nodes=(9, 17, 25),
     death_nodes=(9,),
     updates=tuple(object_applications.MODELS),
 )
@@ -122,7 +122,7 @@ def _live(notes: Notes, nodes: int, config: Config) -> None:
 def _applied(notes: Notes, nodes: int, config: Config, *, deaths: bool = False) -> None:
     """One application alone: `python -m tweed.experiments.object_applications NAME`, or `--deaths`."""
     facts = {"kind": "death live" if deaths else "application", "nodes": nodes}
-    all_names = object_applications.DEATHS if deaths else object_applications.APPLICATIONS
+    all_names = object_applications.DEATHS if deaths else report.APPLIED[nodes]
     names = [name for name in all_names if not notes.has(**facts, application=name)]
     if names:
         what = "one of them dies" if deaths else "on raylets"

@@ -54,6 +54,7 @@ APPLIED = {
         "policy sync": 1.9,
         "serving": 3.3,
     },
+    25: {"AlexNet": 7.8},
 }
 #: Sides that train: whether a step takes the first gradients, not all; and momentum.
 SYNCHRONOUS, ASYNCHRONOUS = "synchronous SGD", "asynchronous SGD"
