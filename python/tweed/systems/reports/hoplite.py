@@ -43,6 +43,7 @@ BY_SIZE = {
     ("raylets", 8, 1_000_000): 4.0,
     ("raylets", 8, 1_024): 2.0,
 }
+_PLACES = {"one host": "raylets of one host", "raylets": "raylets"}
 #: How many times as fast as Ray's objects applications are, by nodes: a server and workers.
 APPLIED = {
     9: {"serving": 2.2},
@@ -141,7 +142,7 @@ def _by_size_goals(lines: Sequence[Line]) -> Iterator[Goal]:
     for (place, nodes, nbytes), least in BY_SIZE.items():
         for collective, words in WORDS.items():
             ours, theirs = (_by_size(lines, place, nbytes, collective, side) for side in ("tweed", "ray"))
-            what = f"{place}, {nodes} raylets, {words} of {_bytes(nbytes)}"
+            what = f"{words} of {_bytes(nbytes)}, {nodes} {_PLACES[place]}"
             goal = f"{what}: {least:g} times as fast as Ray's objects"
             if ours is not None and theirs is not None:
                 yield goal, f"{theirs / ours:.2f}×", theirs / ours >= least
@@ -256,8 +257,8 @@ def _sizes(lines: Sequence[Line]) -> Table:
             found = [_by_size(lines, place, nbytes, collective, side) for side in ("tweed", *BESIDE)]
             if found[0] is not None:
                 cells = ("–" if each is None else f"{1e3 * each:.1f}" for each in found)
-                rows.append([f"{place}, {nodes}", words, _bytes(nbytes), *cells])
-    head = ["where, raylets", "", "of", "tweed", *BESIDE.values()]
+                rows.append([f"{nodes} {_PLACES[place]}", words, _bytes(nbytes), *cells])
+    head = ["", "", "of", "tweed", *BESIDE.values()]
     return Table("Medians in milliseconds, actor calls included", head, rows)
 
 
