@@ -31,7 +31,8 @@ from tests.attach.elastic_loops import (
 )
 from tests.faults.ring import endings
 from tweed.aggregate import Krum
-from tweed.attach.elastic import ElasticTraining, check_strategy
+from tweed.attach.elastic import ElasticTraining
+from tweed.attach.member_checks import check_strategy
 from tweed.attach.member_steps import Feed, MemberSteps
 from tweed.cadence import EventTriggered, LocalSteps, Moves
 from tweed.compress import (

@@ -15,28 +15,26 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
-from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, IterableDataset
 
 from tweed.attach.gradient import GradientExchange
+from tweed.attach.member_checks import check_strategy, follows_models
 from tweed.attach.member_gradients import MemberGradients
 from tweed.attach.member_movement import MemberMovement
 from tweed.attach.member_rounds import MemberRounds
-from tweed.attach.member_steps import Feed, MemberSteps, filler_of
-from tweed.attach.member_steps import Settings as OptimizerSettings
+from tweed.attach.member_steps import Feed, MemberSteps, OptimizerSettings, filler_of
 from tweed.attach.member_sums import PackedSums, WholeSums
 from tweed.attach.replica import Replica, ReplicaRun
 from tweed.attach.run import Run
 from tweed.attach.settings import Settings
-from tweed.cadence import EveryStep, LocalSteps
-from tweed.compress import Auto, Direct, ErrorFeedback, LazyAggregation
+from tweed.cadence import LocalSteps
 from tweed.data.sampler import GlobalOrder, Sampler
 from tweed.elastic import Checkpoints, Control, Elastic, ElasticRun, meet
 from tweed.elastic.run import Sum, leaving
 from tweed.elastic.state import Stateful
-from tweed.errors import StrategyError, UsageError
+from tweed.errors import UsageError
 from tweed.exchange.communicator import Stats
 from tweed.exchange.owners import Owners
 from tweed.exchange.place import Alone, Place
@@ -47,70 +45,6 @@ if TYPE_CHECKING:
 
 #: Options of a DataLoader that say which samples come when.
 _OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "in_order")
-
-#: Per part of a strategy: whether it does not go with members that come and go, and why.
-_REFUSED: tuple[tuple[str, Callable[[Strategy], bool], str], ...] = (
-    (
-        "collective",
-        lambda s: s.hub is not None,
-        "members of a hub come and go by themselves: leave elastic out, and give attach(hub=...), see "
-        "docs/hub.md",
-    ),
-    (
-        "collective",
-        lambda s: s.collective is not None,
-        "its rank has a part that no other member can take over. Leave it out",
-    ),
-    (
-        "exchange",
-        lambda s: s.exchange != "gradient" and not isinstance(s.cadence, LocalSteps),
-        "members' models differ after each exchange, so that steps are lost with who made them, and who "
-        'joins finds no one model to begin with. Exchange "gradient", or "difference" by LocalSteps(...)',
-    ),
-    (
-        "cadence",
-        lambda s: not isinstance(s.cadence, EveryStep | LocalSteps),
-        "all members contribute to each step or round, which counts for all or for none. Take EveryStep() "
-        "or LocalSteps(...)",
-    ),
-    (
-        "compress",
-        lambda s: s.exchange != "gradient" and not isinstance(s.memory, Direct | ErrorFeedback | None),
-        "under it members' models differ after an exchange, and who joins finds no one model to begin with. "
-        "Take ErrorFeedback(...)",
-    ),
-    (
-        "aggregate",
-        lambda s: s.aggregate.in_network != "mean",
-        "it weighs contributions against each other, and those of members are sums over shares of unequal "
-        "sizes, of which only the mean over samples is right. Take Mean()",
-    ),
-    (
-        "compress",
-        lambda s: isinstance(s.memory, LazyAggregation),
-        "what each member has sent last is in every mean, that of one who is lost too, and nobody else can "
-        "take it out. Take ErrorFeedback(...)",
-    ),
-    (
-        "compress",
-        lambda s: isinstance(s.memory, Auto),
-        "it learns from the steps before which form is quickest, on the links of those who were members. "
-        'Name one, such as "top_k:0.01" or Quantise(8)',
-    ),
-    (
-        "transport",
-        lambda s: s.transport is not None,
-        "a step must have whole contributions, over links that stand while members change: leave it out",
-    ),
-)
-
-
-def check_strategy(strategy: Strategy) -> None:
-    """Raises StrategyError for what does not go with members that come and go, and why."""
-    for part, refuses, why in _REFUSED:
-        if refuses(strategy):
-            value = getattr(strategy, part)
-            raise StrategyError(f"{part}={value!r} does not go with elastic=Elastic(...): {why}")
 
 
 class ElasticTraining(Run):
@@ -250,7 +184,7 @@ class ElasticTraining(Run):
             raise UsageError(f"keep({name!r}): members have begun already; call it before run.batches()")
         if name in self._trained or name in self._kept:
             raise UsageError(f"keep({name!r}): there is one of that name already; take another")
-        if isinstance(self._gradients, MemberMovement) and _has_numbers(kept, list(self._optimizers)):
+        if isinstance(self._gradients, MemberMovement) and follows_models(kept, list(self._optimizers)):
             raise UsageError(
                 f"keep({name!r}, {type(kept).__name__}): within a round of local steps members' models and "
                 "inner optimizers differ, and so would what follows from them. Leave it out; an average of "
@@ -470,11 +404,3 @@ class ElasticTraining(Run):
             self._elastic.close()
         if self._control is not None:
             self._control.close()
-
-
-def _has_numbers(kept: Any, optimizers: list[Optimizer]) -> bool:
-    """Whether what it keeps is, or may come to be, of the model's kind."""
-    if any(kept is one for one in optimizers):
-        return True
-    leaves = tree_leaves(kept.state_dict()) if hasattr(kept, "state_dict") else []
-    return any(isinstance(leaf, Tensor) and leaf.is_floating_point() for leaf in leaves)

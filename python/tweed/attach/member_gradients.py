@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -46,8 +46,7 @@ class MemberGradients(GradientReducer):
         self._buffers, self._position = buffers, position
         self._begun: list[Tensor] = []  # the buffers of the last step
         tensors = [*(one.bucket.values for one in self.buckets), *buffers]
-        wide = any(tensor.dtype == torch.float64 for tensor in tensors)
-        self.like = torch.empty(0, dtype=torch.float64 if wide else torch.float32, device=tensors[0].device)
+        self.like = widest(tensors)
         numel = sum(one.bucket.values.numel() for one in self.buckets)
         self.sizes = numel, sum(len(one.names) for one in self.buckets) + sum(one.numel() for one in buffers)
 
@@ -102,9 +101,7 @@ class MemberGradients(GradientReducer):
         for value in values:
             value.copy_(next(parts))
         by_any: list[Sequence[bool]] = [(next(parts) != 0).tolist() for _ in counts]
-        for buffer in self._buffers:
-            mean = next(parts).view_as(buffer)
-            buffer.copy_(mean if buffer.is_floating_point() else mean.round())
+        take_means(self._buffers, parts)
         marked = [zip(one.names, used, strict=True) for one, used in zip(self.buckets, by_any, strict=True)]
         self.unused = {name for of_bucket in marked for name, is_used in of_bucket if not is_used}
         return by_any
@@ -118,3 +115,16 @@ class MemberGradients(GradientReducer):
         if self.steps is not None:
             raise UsageError("load_state_dict: members have begun already; load before run.batches()")
         self.loaded = state["position"]
+
+
+def widest(tensors: Sequence[Tensor]) -> Tensor:
+    """An empty tensor of the type in which these are summed, where they are."""
+    wide = any(tensor.dtype == torch.float64 for tensor in tensors)
+    return torch.empty(0, dtype=torch.float64 if wide else torch.float32, device=tensors[0].device)
+
+
+def take_means(buffers: Iterable[Tensor], means: Iterator[Tensor]) -> None:
+    """Buffers become their means; those of whole numbers are rounded."""
+    for buffer in buffers:
+        mean = next(means).view_as(buffer)
+        buffer.copy_(mean if buffer.is_floating_point() else mean.round())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tweed.attach.member_gradients import take_means, widest
 from tweed.cadence import Outer
 from tweed.errors import NonFinite, UsageError
 from tweed.exchange.bucket import Bucket, assign, item
@@ -66,9 +67,7 @@ class MemberMovement:
         self._shards = [shard for group in groups for shard in group.values()]
         self._views = [view for one in self.buckets for view in one.bucket.views]
         self._outer_states = [outer.start(one.bucket.values) if outer else None for one in self.buckets]
-        tensors = [*self._shards, *buffers]
-        wide = any(tensor.dtype == torch.float64 for tensor in tensors)
-        self.like = torch.empty(0, dtype=torch.float64 if wide else torch.float32, device=tensors[0].device)
+        self.like = widest([*self._shards, *buffers])
         numel = sum(one.bucket.values.numel() for one in self.buckets)
         self.sizes = numel, sum(buffer.numel() for buffer in buffers)
         self._common: list[Tensor] = []  # parameters, then buffers
@@ -116,9 +115,7 @@ class MemberMovement:
             value.copy_(mean if self._outer is None else self._outer.advance(mean, state))
         for view, shard, common in zip(self._views, self._shards, self._common, strict=False):
             shard.copy_(common + view)
-        for buffer in self._buffers:
-            mean = next(parts).view_as(buffer)
-            buffer.copy_(mean if buffer.is_floating_point() else mean.round())
+        take_means(self._buffers, parts)
         self.begin()
         self._counts()
 

@@ -170,7 +170,7 @@ class MemberSteps:
         self._phase = _Phase.OVER
 
 
-class Settings:
+class OptimizerSettings:
     """Settings of optimizers, as members keep them."""
 
     def __init__(self, optimizers: Sequence[Optimizer]) -> None:

@@ -12,7 +12,7 @@ says to the others, its *followers*, by an order:
     its run takes a state                  each takes its shards                         load
     it does what one member alone does     they do so too: a forward pass needs all      first
     `due` returns                          `due` returns the same                        done
-    it has left, or fails                  they raise it too                             left, failed
+    it has left, or fails                  they raise it too                             failed
 
 After an order all call the same collectives of the default group; between two orders followers only wait for
 the next. `contribute` and `result` need none: all processes call them.
@@ -38,7 +38,7 @@ from torch import Tensor, nn
 from tweed.elastic import ElasticRun
 from tweed.elastic.run import LOSSES
 from tweed.elastic.state import State, Stateful, broadcast
-from tweed.errors import DeadlineExceeded, Left, TweedError, UsageError
+from tweed.errors import DeadlineExceeded, TweedError, UsageError
 from tweed.exchange.bucket import GradientBucket
 from tweed.exchange.gradients import local_buckets
 from tweed.exchange.member import Ahead
@@ -116,9 +116,6 @@ class Replica:
             return self._follow(name, orders or {})
         try:
             found = act()
-        except Left as error:
-            self.told(("left", str(error)))
-            raise
         except Exception as error:
             text = f"the first process of this replica has failed: {type(error).__name__}: {error}"
             with suppress(TweedError):  # a process of this replica may be lost
@@ -137,8 +134,6 @@ class Replica:
                     f"the first process of this replica is at {rest[0]}, and this one at {name}: let all "
                     "processes of a replica end their loops at one step"
                 )
-            if what == "left":
-                raise Left(rest[0])
             if what == "failed":
                 raise rest[0]
             orders[what](*rest)
@@ -278,8 +273,11 @@ class ReplicaRun:
         """See `ElasticRun.due`: the samples of all processes of the replica."""
         if first is not None:
             self._first = first
-        act = lambda: self._own.due(None if first is None else self._do_first)  # noqa: E731 - for its length
-        found: list[int] | None = self._led("a step", act)
+
+        def go_on() -> list[int] | None:
+            return self._own.due(None if first is None else self._do_first)
+
+        found: list[int] | None = self._led("a step", go_on)
         return found
 
     def contribute(self, total: Tensor, samples: int) -> None:

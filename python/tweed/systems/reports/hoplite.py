@@ -140,13 +140,13 @@ def _live_goals(lines: Sequence[Line], nodes: int) -> Iterator[Goal]:
 
 def _by_size_goals(lines: Sequence[Line]) -> Iterator[Goal]:
     for (place, nodes, nbytes), least in BY_SIZE.items():
-        for collective, words in WORDS.items():
+        for collective, words in WORDS.items() if place == "raylets" else [("all_reduce", "all-reduce")]:
             ours, theirs = (_by_size(lines, place, nbytes, collective, side) for side in ("tweed", "ray"))
             what = f"{words} of {_bytes(nbytes)}, {nodes} {_PLACES[place]}"
             goal = f"{what}: {least:g} times as fast as Ray's objects"
             if ours is not None and theirs is not None:
                 yield goal, f"{theirs / ours:.2f}×", theirs / ours >= least
-            elif place != "one host":
+            else:
                 yield missing(goal)
 
 

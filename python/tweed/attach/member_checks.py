@@ -1,0 +1,87 @@
+"""What does not go with members that come and go, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.utils._pytree import tree_leaves
+
+from tweed.cadence import EveryStep, LocalSteps
+from tweed.compress import Auto, Direct, ErrorFeedback, LazyAggregation
+from tweed.errors import StrategyError
+from tweed.strategy import Strategy
+
+#: Per part of a strategy: whether it does not go with members that come and go, and why.
+_REFUSED: tuple[tuple[str, Callable[[Strategy], bool], str], ...] = (
+    (
+        "collective",
+        lambda s: s.hub is not None,
+        "members of a hub come and go by themselves: leave elastic out, and give attach(hub=...), see "
+        "docs/hub.md",
+    ),
+    (
+        "collective",
+        lambda s: s.collective is not None,
+        "its rank has a part that no other member can take over. Leave it out",
+    ),
+    (
+        "exchange",
+        lambda s: s.exchange != "gradient" and not isinstance(s.cadence, LocalSteps),
+        "members' models differ after each exchange, so that steps are lost with who made them, and who "
+        'joins finds no one model to begin with. Exchange "gradient", or "difference" by LocalSteps(...)',
+    ),
+    (
+        "cadence",
+        lambda s: not isinstance(s.cadence, EveryStep | LocalSteps),
+        "all members contribute to each step or round, which counts for all or for none. Take EveryStep() "
+        "or LocalSteps(...)",
+    ),
+    (
+        "compress",
+        lambda s: s.exchange != "gradient" and not isinstance(s.memory, Direct | ErrorFeedback | None),
+        "under it members' models differ after an exchange, and who joins finds no one model to begin with. "
+        "Take ErrorFeedback(...)",
+    ),
+    (
+        "aggregate",
+        lambda s: s.aggregate.in_network != "mean",
+        "it weighs contributions against each other, and those of members are sums over shares of unequal "
+        "sizes, of which only the mean over samples is right. Take Mean()",
+    ),
+    (
+        "compress",
+        lambda s: isinstance(s.memory, LazyAggregation),
+        "what each member has sent last is in every mean, that of one who is lost too, and nobody else can "
+        "take it out. Take ErrorFeedback(...)",
+    ),
+    (
+        "compress",
+        lambda s: isinstance(s.memory, Auto),
+        "it learns from the steps before which form is quickest, on the links of those who were members. "
+        'Name one, such as "top_k:0.01" or Quantise(8)',
+    ),
+    (
+        "transport",
+        lambda s: s.transport is not None,
+        "a step must have whole contributions, over links that stand while members change: leave it out",
+    ),
+)
+
+
+def check_strategy(strategy: Strategy) -> None:
+    """Raises StrategyError for what does not go with members that come and go, and why."""
+    for part, refuses, why in _REFUSED:
+        if refuses(strategy):
+            value = getattr(strategy, part)
+            raise StrategyError(f"{part}={value!r} does not go with elastic=Elastic(...): {why}")
+
+
+def follows_models(kept: Any, optimizers: Sequence[Optimizer]) -> bool:
+    """Whether what it keeps follows, or may come to follow, from a member's own model."""
+    if any(kept is one for one in optimizers):
+        return True
+    leaves = tree_leaves(kept.state_dict()) if hasattr(kept, "state_dict") else []
+    return any(isinstance(leaf, Tensor) and leaf.is_floating_point() for leaf in leaves)
