@@ -69,7 +69,8 @@ def _example() -> str:
 
 def _losses(ranks: int) -> Callable[[str], bool]:
     """All ranks have printed their loss, and one model."""
-    pattern = re.compile(r"rank \d: loss \S+, one model: (\S+)")
+    # Ranks write to one pipe, and a line may begin before another one has ended.
+    pattern = re.compile(r"rank \d: loss \d+\.\d{4}, one model: (-?\d+\.\d{4})")
 
     def check(output: str) -> bool:
         models = pattern.findall(output)
