@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tweed.experiments.notes import Line, Notes
+from tweed.experiments.object_rounds import RATE_MBIT
 from tweed.systems import hoplite
-from tweed.systems.reports.hoplite import sections, verdicts
+from tweed.systems.reports.hoplite import SIZES, sections, verdicts
 
 
 def test_a_few_simulated_processes_meet_the_goals(tmp_path: Path) -> None:
@@ -17,21 +18,22 @@ def test_a_few_simulated_processes_meet_the_goals(tmp_path: Path) -> None:
         hoplite._simulated(notes, 4)
     assert len(notes.lines) == 3 + 6
     judged = [(goal, met) for goal, _, met in verdicts(notes.lines) if met is not None]
-    assert len(judged) == 7 and all(met for _, met in judged), judged
+    assert len(judged) == 8 and all(met for _, met in judged), judged
     assert [section.title for section in sections(notes.lines)][:2] == ["Goals", "The planner, simulated"]
 
 
 @pytest.mark.parametrize(("ray_s", "met"), [(3.3, True), (2.0, False)])
 def test_live_lines_are_judged_beside_ray(ray_s: float, met: bool) -> None:
-    facts = {"kind": "live", "nodes": 8, "rate_mbit": 50, "s_b": 0.5, "collective": "broadcast"}
+    facts = {"kind": "live", "nodes": 8, "rate_mbit": RATE_MBIT, "bytes": SIZES[0], "collective": "broadcast"}
     lines: list[Line] = [
-        {**facts, "side": "tweed", "seconds": [0.6, 0.6, 9.0], "busy": 0.4},
+        {**facts, "side": "tweed", "seconds": [0.6, 0.6, 9.0], "busy": 0.8},
         {**facts, "side": "ray", "seconds": [ray_s] * 3, "busy": 0.3},
     ]
     found = {goal: verdict for goal, _, verdict in verdicts(lines) if verdict is not None}
     assert found == {
         "broadcast, 8 raylets: 5.5 times as fast as Ray's objects": met,
         "broadcast, 8 raylets: at most 1.25 S/B": True,
+        "8 raylets: processors at most 70% busy": False,
     }
     assert "Between raylets, beside Ray's objects" in [section.title for section in sections(lines)]
 
@@ -43,7 +45,7 @@ def test_applications_are_shown_beside_ray_and_their_bound() -> None:
         {**facts, "side": "ray", "seconds": [2.0, 2.0]},
     ]
     shown = {section.title: section for section in sections(lines)}["Applications, beside Ray's objects"]
-    assert shown.tables[0].rows == [["serving, 8 workers", "5.00", "10.00", "2.0×", "4.10"]]
+    assert shown.tables[0].rows == [["serving, 8 workers", "5.00", "10.00", "2.0×", "4.10", "–", "–"]]
 
 
 def test_applications_are_judged_by_their_number_of_workers() -> None:
@@ -58,6 +60,28 @@ def test_applications_are_judged_by_their_number_of_workers() -> None:
         "serving, 8 workers: 2.2 times as fast as Ray's objects": True,
         "serving, 16 workers: 3.3 times as fast as Ray's objects": False,
     }
+
+
+def test_a_look_up_is_judged_beside_a_call_of_an_actor() -> None:
+    facts = {"kind": "live", "nodes": 8, "rate_mbit": RATE_MBIT, "bytes": 4, "collective": "look-up"}
+    lines: list[Line] = [
+        {**facts, "side": side, "seconds": [seconds], "busy": 0.0}
+        for side, seconds in (("tweed", 0.002), ("ray", 0.003))
+    ]
+    judged = {goal: (found, met) for goal, found, met in verdicts(lines) if met is not None}
+    assert judged == {"a look-up, 8 raylets: at most 0.5 of a call of an actor": ("2.00 of 3.00 ms", False)}
+
+
+def test_what_goes_through_ray_s_own_refs_is_judged_beside_tweed_s() -> None:
+    facts = {"kind": "application", "nodes": 16, "s_b": 0.5, "application": "policy sync", "bound": 1.0}
+    lines: list[Line] = [
+        {**facts, "side": side, "seconds": [seconds]}
+        for side, seconds in (("tweed", 1.0), ("ray", 2.0), ("direct", 1.2))
+    ]
+    assert [(found, met) for _, found, met in verdicts(lines) if met is not None] == [
+        ("2.00×", True),
+        ("0.83", False),
+    ]
 
 
 @pytest.mark.parametrize(("after_s", "met"), [([1.1, 2.9], True), ([3.1, 1.0], False)])

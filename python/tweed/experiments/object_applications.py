@@ -9,7 +9,7 @@ models of the ensemble answer.
 
 With tweed the answers form one sum on the way. Where they are gradients, the server's step runs block by
 block between the sum and the next model, and workers whose gradients have places in the sum ask for that at
-once.
+once. "direct" has what the server gives behind a ref of Ray's own (Ray Direct Transport over tweed).
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from tweed.errors import UsageError
 from tweed.experiments.object_rounds import RATE_MBIT, in_cluster
 
 Array = npt.NDArray[np.float32]
-SIDES = ("tweed", "ray")
+#: Applications of a side that not all have: the server's step by blocks, and models behind refs of Ray's own.
+ONLY = {"blocks": ("AlexNet", "VGG-16", "ResNet-50"), "direct": ("actor-critic", "policy sync")}
 #: Elements of an answer that is no gradient: 64 answers of 256 classes.
 SMALL = 64 * 256
 PATIENCE_S = 120.0
@@ -98,6 +99,7 @@ def measure(
 
     Args:
       s_b: seconds that the server's array takes over one link.
+      rounds: an even number: where half of the workers answer, a short round follows a long one.
       deaths: after `rounds`, one worker is killed in the middle of its answer; Ray starts it, and asks it,
         anew. The server's step then waits for the whole sum.
 
@@ -113,6 +115,13 @@ def measure(
     yield from in_cluster(nodes, "tweed.experiments.object_applications", words)
 
 
+def is_ref(given: Any) -> bool:
+    """It is one of tweed's; else an array, or a tensor, which Ray has brought."""
+    import tweed.ray
+
+    return isinstance(given, tweed.ray.Ref)
+
+
 class Worker:
     """An actor: answers. A gradient has its number everywhere, another answer is that times the array."""
 
@@ -124,11 +133,11 @@ class Worker:
         os.kill(os.getpid(), signal.SIGKILL)
 
     def answer(self, given: Any, ref: Any, app: tuple[float, bool]) -> Array | None:
-        """With a ref, what is given is one of tweed's, and the answer is put under this one."""
+        """With a ref of tweed's the answer is put under it."""
         import tweed.ray
 
         pause_s, is_gradient = app
-        array = given if ref is None else tweed.ray.get(given, timeout=PATIENCE_S).result()
+        array = tweed.ray.get(given, timeout=PATIENCE_S).result() if is_ref(given) else np.asarray(given)
         time.sleep(pause_s)
         answer = np.full(array.size, self._number) if is_gradient else self._number * array[:SMALL]
         if ref is None:
@@ -221,9 +230,19 @@ class TweedServer(_Server):
 
     def begin(self) -> None:
         """All workers are asked."""
+        self._ask(range(len(self.actors)), self._give())
+
+    def _give(self) -> Any:
+        """The array, for workers."""
         import tweed.ray
 
-        self._ask(range(len(self.actors)), tweed.ray.put(self.array))
+        return tweed.ray.put(self.array)
+
+    def _take_back(self, given: Any) -> None:
+        """No answer follows from it any more."""
+        import tweed.ray
+
+        tweed.ray.delete(given)
 
     def round(self) -> None:
         """The sum of the first answers, and what follows from it."""
@@ -239,7 +258,7 @@ class TweedServer(_Server):
         if self.app.is_gradient and not asked:
             self.array = self.array - done.array
         if not asked:
-            self._ask(workers, tweed.ray.put(self.array))
+            self._ask(workers, self._give())
         self._forget([*done.refs], done.ref)
 
     def _step(self, sums: Any) -> list[Any]:
@@ -261,8 +280,10 @@ class TweedServer(_Server):
         import tweed.ray
 
         used = {self.given.pop(ref) for ref in refs}
-        for ref in (*refs, total, *(used - set(self.given.values()))):
+        for ref in (*refs, total):
             tweed.ray.delete(ref)
+        for given in used - set(self.given.values()):
+            self._take_back(given)
 
     def end(self) -> None:
         """Nothing is left of it."""
@@ -276,9 +297,32 @@ class TweedServer(_Server):
         """Nobody waits for an answer any more."""
         import tweed.ray
 
-        for ref in {*self.waiting, *self.given.values()}:
+        for ref in self.waiting:
             tweed.ray.delete(ref)
+        for given in set(self.given.values()):
+            self._take_back(given)
         self.waiting.clear()
+
+
+class DirectServer(TweedServer):
+    """The loop with tweed's sums, and arrays behind refs of Ray's own."""
+
+    def _give(self) -> Any:
+        import ray
+        import torch
+
+        return ray.put(torch.from_numpy(self.array), _tensor_transport="tweed")
+
+    def _take_back(self, given: Any) -> None:
+        """Ray does, when nobody holds it."""
+
+
+SERVERS: dict[str, type[TweedServer] | type[RayServer]] = {
+    "tweed": TweedServer,
+    "ray": RayServer,
+    "blocks": TweedServer,
+    "direct": DirectServer,
+}
 
 
 def drive(address: str, names: Sequence[str], s_b: float, rounds: int, *, deaths: bool = False) -> None:
@@ -286,8 +330,12 @@ def drive(address: str, names: Sequence[str], s_b: float, rounds: int, *, deaths
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+    import tweed.ray
+
     ray.init(address, log_to_driver=False)
-    remote: Any = ray.remote(Worker)
+    tweed.ray.register_tensor_transport()
+    options: Any = {"enable_tensor_transport": True}
+    remote: Any = ray.remote(**options)(Worker)
     here = ray.get_runtime_context().get_node_id()
     nodes: Any = ray.nodes()  # type: ignore[no-untyped-call]
     others = [node["NodeID"] for node in nodes if node["Alive"] and node["NodeID"] != here]
@@ -302,7 +350,9 @@ def drive(address: str, names: Sequence[str], s_b: float, rounds: int, *, deaths
     actors = [] if deaths else started()
     numel = int(s_b * RATE_MBIT * 1e6 / 8 / 4)
     for app in (APPLICATIONS[name] for name in names):
-        for side, server in (("tweed", TweedServer), ("ray", RayServer)):
+        for side, server in SERVERS.items():
+            if app.name not in ONLY.get(side, APPLICATIONS) or (deaths and side in ONLY):
+                continue
             line: dict[str, Any] = {"application": app.name, "side": side, "bound": bound(app, len(places))}
             if deaths:
                 actors = started(max_restarts=-1, max_task_retries=-1, max_concurrency=2)
@@ -311,7 +361,8 @@ def drive(address: str, names: Sequence[str], s_b: float, rounds: int, *, deaths
                 for actor in actors:
                     ray.kill(actor)
             else:
-                line["seconds"] = timed(server(actors, app, numel, s_b), rounds)
+                by_blocks = side == "blocks"
+                line["seconds"] = timed(server(actors, app, numel, s_b, by_blocks=by_blocks), rounds)
             print(json.dumps(line), flush=True)
     ray.shutdown()
 
@@ -350,7 +401,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help=f"of {', '.join(APPLICATIONS)}; all, if none is named")
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--s-b", type=float, default=0.2)
-    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--deaths", action="store_true", help="a worker is killed after the rounds")
     parser.add_argument("--drive", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()

@@ -11,6 +11,8 @@ from tweed.simulate import objects
 
 #: Payload bytes per second, seconds, and bytes: 10 Gbit/s, as in the paper, and S/B of 0.1 s.
 RATE, LATENCY_S, MESSAGE_S, SIZE = 1_250_000_000, 50e-6, 5e-6, 125_000_000
+#: Bytes of what is pipelined when nothing goes wrong, as in the paper.
+WHOLE_SIZE = 1 << 30
 S_B = SIZE / RATE
 DETECTION_S = 0.002
 #: The server knows which gradients have places, and has told their workers.
@@ -32,29 +34,31 @@ def _gets(ranks: int) -> list[objects.Call]:
     return [objects.get(0.0, rank, object=_RESULT) for rank in range(1, ranks)]
 
 
-def _broadcast(ranks: int) -> list[objects.Call]:
-    return [objects.put(0.0, 0, object=_RESULT, numbytes=SIZE), *_gets(ranks)]
+def _broadcast(ranks: int, size: int = SIZE) -> list[objects.Call]:
+    return [objects.put(0.0, 0, object=_RESULT, numbytes=size), *_gets(ranks)]
 
 
-def _sum(ranks: int, gap_s: float = 0.0, spares: int = 0, mode: str = "whole") -> list[objects.Call]:
+def _sum(
+    ranks: int, gap_s: float = 0.0, spares: int = 0, mode: str = "whole", size: int = SIZE
+) -> list[objects.Call]:
     """Process 0 asks for the sum of what the others have, each `gap_s` later than the one before."""
     ids = range(1, ranks)
-    puts = [objects.put(gap_s * (rank - 1), rank, object=rank, numbytes=SIZE) for rank in ids]
+    puts = [objects.put(gap_s * (rank - 1), rank, object=rank, numbytes=size) for rank in ids]
     wanted = objects.reduce(0.0, 0, target=_RESULT, ids=ids, count=len(ids) - spares, mode=mode)
     return [*puts, wanted]
 
 
 def pipelined(ranks: int) -> Mapping[str, float]:
     """In units of S/B: a broadcast, a sum, and all-reduce; and how many objects the origin sent."""
-    links = _links(ranks)
-    spread, summed = _ended(links, _broadcast(ranks)), _ended(links, _sum(ranks))
-    both = _ended(links, [*_sum(ranks), *_gets(ranks)])
+    links, summing, s_b = _links(ranks), _sum(ranks, size=WHOLE_SIZE), WHOLE_SIZE / RATE
+    spread, summed = _ended(links, _broadcast(ranks, WHOLE_SIZE)), _ended(links, summing)
+    both = _ended(links, [*summing, *_gets(ranks)])
     sent = sum(numbytes for (rank, _), numbytes in spread.pair_bytes.items() if rank == 0)
     return {
-        "broadcast": (spread.seconds or 0) / S_B,
-        "sum": (summed.seconds or 0) / S_B,
-        "all_reduce": (both.seconds or 0) / S_B,
-        "origin": sent / SIZE,
+        "broadcast": (spread.seconds or 0) / s_b,
+        "sum": (summed.seconds or 0) / s_b,
+        "all_reduce": (both.seconds or 0) / s_b,
+        "origin": sent / WHOLE_SIZE,
         "most_fed": spread.most_fed,
     }
 
@@ -65,12 +69,13 @@ def arrivals(ranks: int, gap_s: float = 0.05) -> float:
 
 
 def death(ranks: int, share: float, mode: str) -> Mapping[str, float]:
-    """Seconds that a death in the middle of the tree costs, so far into a sum of all but two sources; and the
-    ranges of the result that sum different ids."""
+    """Seconds that a death in the middle of the tree costs, so far into a sum of all but two sources; the
+    ranges of the result that sum different ids; and the time of a pipeline fill."""
     quiet = _quiet(ranks, mode)
     calls = _sum(ranks, spares=2, mode=mode)
     found = _ended(_links(ranks), calls, deaths={ranks // 2: share * quiet})
-    return {"seconds": (found.seconds or 0) - quiet, "ranges": len(found.included[_RESULT])}
+    lost_s, ranges = (found.seconds or 0) - quiet, len(found.included[_RESULT])
+    return {"seconds": lost_s, "ranges": ranges, "fill_s": quiet - S_B}
 
 
 @cache

@@ -1,9 +1,11 @@
-"""Broadcast, sum and all-reduce of arrays between actors on raylets, by tweed's objects and by what Ray has.
+"""Collectives of arrays between actors on raylets, by tweed's objects and by what Ray has.
 
-The launcher opens a testbed and a cluster; the driver runs in it (`python -m tweed.experiments.object_rounds
-ADDRESS NODES NUMEL ROUNDS`) and prints a line per side and collective. Raylets that share this host, and its
-network, it starts itself. Sides beside tweed's: Ray's own objects; a binary tree of Ray's tasks, which sums;
-and `ray.util.collective` on Gloo, whose members are known before.
+    python -m tweed.experiments.object_rounds ADDRESS NODES ROUNDS BYTES...
+
+is the driver, which prints a line per size, collective and side; the launcher opens a testbed and a cluster,
+and runs it there. Raylets that share this host, and its network, the driver starts itself. Sides beside
+tweed's: Ray's own objects; a binary tree of Ray's tasks, which sums; and `ray.util.collective` on Gloo, whose
+members are known before.
 """
 
 from __future__ import annotations
@@ -15,66 +17,56 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import psutil
 
-from tweed.errors import NoTestbed
-from tweed.experiments.notes import Notes
+from tweed.experiments.object_sides import COLLECTIVES, Worker, delete, right, round_of
 from tweed.ray.installed import require_ray
 from tweed.testbed import Network, opened
 from tweed.testbed.raylets import STORE_BYTES, raylets
 
 #: Such that the processors of the machine, which all raylets share, are no bottleneck.
-RATE_MBIT = 50
-COLLECTIVES = ("broadcast", "sum", "all_reduce")
-SIDES = ("tweed", "ray", "tree", "gloo")
-#: What a side does not do.
-_NONE = {("broadcast", "tree"), ("all_reduce", "tree")}
-_GROUP = "rounds"
+RATE_MBIT = 20
+#: Of the collectives those that are measured with many nodes, and between raylets of one host.
+BASIC, ON_ONE_HOST = ("broadcast", "sum", "all_reduce"), ("all_reduce",)
+MOST_OF_ALL = 8
+#: In place of a collective: getting a small object that is there, beside a call that does nothing.
+LOOK_UP, LOOK_UPS = "look-up", 200
+#: Up to so many bytes latency counts, and there are more rounds.
+SMALL_BYTES = 64 << 10
 #: In place of a cluster's address: raylets of this host, where all objects are in its memory.
 HERE = "here"
 
 
-def numel_of(s_b: float) -> int:
-    """Values whose bytes take so many seconds over one link."""
-    return int(s_b * RATE_MBIT * 1e6 / 8 / 4)
+def bytes_of(s_b: float) -> int:
+    """As many bytes as take so many seconds over one link, in whole values."""
+    return int(s_b * RATE_MBIT * 1e6 / 8) // 4 * 4
 
 
-def measure(nodes: int, numel: int, rounds: int) -> Iterator[Mapping[str, Any]]:
+def measure(nodes: int, sizes: Sequence[int], rounds: int) -> Iterator[Mapping[str, Any]]:
     """Runs all sides on a cluster of so many nodes, each behind a link of `RATE_MBIT`.
 
-    Returns: a line per side and collective, with `seconds` per round, and how `busy` the processors were
-      meanwhile, as a share of all.
+    Args:
+      sizes: of arrays, in bytes.
+      rounds: of each collective and side; four times as many of small arrays.
+
+    Returns: a line per size, collective and side, with `seconds` per round, and how `busy` the processors
+      were meanwhile, as a share of all; work at a lower priority (`nice`) does not count.
 
     Raises: NoTestbed where namespaces cannot be made; UsageError where Ray is missing.
 
     Cost: 10 s of a processor per node, and the rounds.
     """
-    yield from in_cluster(nodes, "tweed.experiments.object_rounds", [str(nodes), str(numel), str(rounds)])
+    yield from in_cluster(nodes, "tweed.experiments.object_rounds", [*map(str, (nodes, rounds, *sizes))])
 
 
-def on_one_host(nodes: int, numel: int, rounds: int) -> Iterator[Mapping[str, Any]]:
-    """All-reduces of so many values between raylets of this host; lines as `measure` has them.
+def on_one_host(nodes: int, sizes: Sequence[int], rounds: int) -> Iterator[Mapping[str, Any]]:
+    """All-reduces of such arrays between raylets of this host; lines as `measure` has them.
 
     Raises: UsageError where Ray is missing.
     """
     require_ray()
-    words = (HERE, str(nodes), str(numel), str(rounds))
+    words = (HERE, *map(str, (nodes, rounds, *sizes)))
     yield from _lines([sys.executable, "-m", "tweed.experiments.object_rounds", *words])
-
-
-def by_size(notes: Notes, place: str, nodes: int, nbytes: int, rounds: int = 20) -> None:
-    """Notes rounds of so many bytes, if there are none. `place`: "one host", or "raylets" behind links."""
-    facts = {"kind": "by size", "place": place, "nodes": nodes, "bytes": nbytes}
-    if notes.has(**facts):
-        return
-    notes.log(f"{place}: {nodes} raylets, {nbytes} bytes")
-    runs = on_one_host if place == "one host" else measure
-    try:
-        for line in runs(nodes, nbytes // 4, rounds):
-            notes.add({**facts, **line})
-    except NoTestbed as error:
-        notes.log(f"not measured live: {error}")
 
 
 def in_cluster(nodes: int, module: str, words: Sequence[str]) -> Iterator[Mapping[str, Any]]:
@@ -93,128 +85,58 @@ def _lines(program: Sequence[str]) -> Iterator[Mapping[str, Any]]:
             yield json.loads(line)
 
 
-class Worker:
-    """An actor: holds an array, and does each side's part of a collective."""
+class _Busy:
+    """How busy the processors are. Work at a lower priority makes way, and does not count."""
 
-    def __init__(self, rank: int, size: int, numel: int) -> None:
-        self._rank, self._size = rank, size
-        self._array = np.full(numel, float(rank + 1), np.float32)
+    def __init__(self) -> None:
+        self._before = psutil.cpu_times()
 
-    def put(self, side: str) -> list[Any]:
-        """The reference of a copy of its array."""
-        import ray
-
-        import tweed.ray
-
-        return [tweed.ray.put(self._array) if side == "tweed" else ray.put(self._array)]
-
-    def get(self, refs: list[Any], side: str) -> float:
-        """One element of the array that is got."""
-        import ray
-
-        import tweed.ray
-
-        (ref,) = refs
-        array = tweed.ray.get(ref, timeout=120).result() if side == "tweed" else ray.get(ref)
-        return float(array[-1])
-
-    def sum(self, refs: list[Any], side: str, target: Any = None) -> tuple[float, list[Any]]:
-        """One element of the sum, and its reference."""
-        import ray
-
-        import tweed.ray
-
-        if side == "tweed":
-            done = tweed.ray.reduce(refs, target=target, timeout=120).result()
-            return float(done.array[-1]), [done.ref]
-        total = np.zeros_like(self._array)
-        for ref in refs:
-            total += ray.get(ref)
-        return float(total[-1]), [ray.put(total)]
-
-    def add(self, *others: Any) -> Any:
-        """Its array and others', which Ray brings here."""
-        return np.sum([self._array, *others], axis=0, dtype=np.float32)
-
-    def meet(self) -> None:
-        """Forms the group of Gloo."""
-        from ray.util import collective
-
-        backend: Any = "gloo"  # Ray's annotation is that of a class of names
-        collective.init_collective_group(self._size, self._rank, backend, _GROUP)
-
-    def collect(self, name: str) -> float:
-        """One element of what a collective of Gloo leaves here."""
-        import torch
-        from ray.util import collective
-
-        tensor = torch.from_numpy(self._array.copy())
-        if name == "broadcast":
-            collective.broadcast(tensor, 0, _GROUP)
-        elif name == "sum":
-            collective.reduce(tensor, 0, _GROUP)
-        else:
-            collective.allreduce(tensor, _GROUP)
-        return float(tensor[-1])
+    def share(self) -> float:
+        """Since it was made, as a share of all processors."""
+        now = psutil.cpu_times()
+        spent = [after - before for after, before in zip(now, self._before, strict=True)]
+        idle = sum(spent[now._fields.index(field)] for field in ("idle", "iowait", "nice"))
+        total = sum(spent) - sum(spent[now._fields.index(field)] for field in ("guest", "guest_nice"))
+        return 1 - idle / total if total else 0.0
 
 
-def _by_objects(actors: Sequence[Any], side: str, collective: str) -> tuple[float, set[float]]:
-    """With tweed's objects, or Ray's. Returns seconds, and what is left of elements."""
+def _rounds(actors: Sequence[Any], nbytes: int, name: str, rounds: int) -> Iterator[dict[str, Any]]:
+    """A line for each side, which take turns; the first round opens links.
+
+    Raises: ValueError if a side's result is wrong.
+    """
+    sides, wanted = COLLECTIVES[name], {right(name, len(actors))}
+    seconds: dict[str, list[float]] = {side: [] for side in sides}
+    busy: dict[str, list[float]] = {side: [] for side in sides}
+    for _ in range(1 + (4 * rounds if nbytes <= SMALL_BYTES else rounds)):
+        for side in sides:
+            processors = _Busy()
+            took, found = round_of(actors, side, name, nbytes * 8 / (RATE_MBIT * 1e6))
+            if found != wanted:
+                raise ValueError(f"{side}: a wrong {name}, {found} where {wanted} is right")
+            seconds[side].append(took)
+            busy[side].append(processors.share())
+    for side in sides:
+        line = {"bytes": nbytes, "collective": name, "side": side, "seconds": seconds[side][1:]}
+        yield line | {"busy": max(busy[side][1:])}
+
+
+def _look_ups(actors: Sequence[Any]) -> Iterator[dict[str, Any]]:
+    """Gets of small objects of another actor; and calls of that one from here, each after the other."""
     import ray
 
-    import tweed.ray
-
-    if collective == "broadcast":
-        begin = time.monotonic()
-        refs = ray.get(actors[0].put.remote(side))
-        got = ray.get([actor.get.remote(refs, side) for actor in actors[1:]])
-        seconds = time.monotonic() - begin
-        for ref in refs if side == "tweed" else ():
-            tweed.ray.delete(ref)
-        return seconds, set(got)
-    sources = [ref for refs in ray.get([actor.put.remote(side) for actor in actors]) for ref in refs]
-    target = tweed.ray.Ref.new()
-    begin = time.monotonic()
-    summing = actors[0].sum.remote(sources, side, target)
-    got, refs = [], [target]
-    if collective == "all_reduce":
-        refs = refs if side == "tweed" else ray.get(summing)[1]
-        got = ray.get([actor.get.remote(refs, side) for actor in actors[1:]])
-    value, made = ray.get(summing)
-    seconds = time.monotonic() - begin
-    for ref in (*sources, *made) if side == "tweed" else ():
-        tweed.ray.delete(ref)
-    return seconds, {value, *got}
+    refs = ray.get(actors[1].put_small.remote(LOOK_UPS))
+    seconds = {"tweed": ray.get(actors[2].look_up.remote(refs)), "ray": []}
+    for _ in range(LOOK_UPS):
+        began = time.monotonic()
+        ray.get(actors[2].nothing.remote())
+        seconds["ray"].append(time.monotonic() - began)
+    delete(refs, "tweed")
+    for side, found in seconds.items():
+        yield {"bytes": 4, "collective": LOOK_UP, "side": side, "seconds": found, "busy": 0.0}
 
 
-def _by_tree(actors: Sequence[Any]) -> tuple[float, set[float]]:
-    """Each actor adds two others' sums to its own array: those of the places 2i + 1 and 2i + 2 of a heap."""
-    import ray
-
-    begin = time.monotonic()
-    sums: dict[int, Any] = {}
-    for place in reversed(range(len(actors))):
-        below = [sums.pop(child) for child in (2 * place + 1, 2 * place + 2) if child in sums]
-        sums[place] = actors[place].add.remote(*below)
-    total = ray.get(actors[0].get.remote([sums[0]], "ray"))  # the driver is beside it, and does not count
-    return time.monotonic() - begin, {total}
-
-
-def _by_gloo(actors: Sequence[Any], collective: str) -> tuple[float, set[float]]:
-    import ray
-
-    begin = time.monotonic()
-    got = ray.get([actor.collect.remote(collective) for actor in actors])
-    return time.monotonic() - begin, {got[0]} if collective == "sum" else set(got)
-
-
-def _round(actors: Sequence[Any], side: str, collective: str) -> tuple[float, set[float]]:
-    if side == "tree":
-        return _by_tree(actors)
-    return _by_gloo(actors, collective) if side == "gloo" else _by_objects(actors, side, collective)
-
-
-def drive(address: str, nodes: int, numel: int, rounds: int, out: Callable[[str], object]) -> None:
+def drive(address: str, nodes: int, rounds: int, sizes: Sequence[int], out: Callable[[str], object]) -> None:
     """The driver: an actor per node, then all rounds, the sides in turn.
 
     Raises: ValueError if a side's result is wrong.
@@ -224,27 +146,17 @@ def drive(address: str, nodes: int, numel: int, rounds: int, out: Callable[[str]
     cluster = _started(nodes) if address == HERE else None
     ray.init(address if cluster is None else cluster.address, log_to_driver=False)
     remote: Any = ray.remote(Worker)
-    actors = [
-        remote.options(num_cpus=1, scheduling_strategy="SPREAD").remote(rank, nodes, numel)
-        for rank in range(nodes)
-    ]
+    options = {"num_cpus": 1, "scheduling_strategy": "SPREAD"}
+    actors = [remote.options(**options).remote(rank, nodes) for rank in range(nodes)]
     ray.get([actor.meet.remote() for actor in actors])
-    for collective in COLLECTIVES if cluster is None else COLLECTIVES[-1:]:
-        sides = [side for side in SIDES if (collective, side) not in _NONE]
-        right = {1.0} if collective == "broadcast" else {nodes * (nodes + 1) / 2}
-        seconds: dict[str, list[float]] = {side: [] for side in sides}
-        busy: dict[str, list[float]] = {side: [] for side in sides}
-        for _ in range(rounds + 1):
-            for side in sides:
-                psutil.cpu_percent()
-                took, found = _round(actors, side, collective)
-                if found != right:
-                    raise ValueError(f"{side}: a wrong {collective}, {found} where {right} is right")
-                seconds[side].append(took)
-                busy[side].append(psutil.cpu_percent() / 100)
-        for side in sides:  # the first round opens links
-            line = {"collective": collective, "side": side, "seconds": seconds[side][1:]}
-            out(json.dumps(line | {"busy": max(busy[side][1:])}))
+    names = ON_ONE_HOST if cluster is not None else BASIC if nodes > MOST_OF_ALL else tuple(COLLECTIVES)
+    for nbytes in sizes:
+        ray.get([actor.resize.remote(nbytes) for actor in actors])
+        for name in names:
+            for line in _rounds(actors, nbytes, name, rounds):
+                out(json.dumps(line))
+    for line in _look_ups(actors) if cluster is None else ():
+        out(json.dumps(line))
     ray.shutdown()
     if cluster is not None:
         cluster.shutdown()
@@ -263,5 +175,5 @@ def _started(nodes: int) -> Any:
 
 if __name__ == "__main__":
     head, *numbers = sys.argv[1:]
-    many, size, times = map(int, numbers)
-    drive(head, many, size, times, lambda text: print(text, flush=True))
+    many, times, *lengths = map(int, numbers)
+    drive(head, many, times, lengths, lambda text: print(text, flush=True))

@@ -11,7 +11,7 @@ Here collectives and applications run live between raylets beside what Ray has, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tweed.errors import NoTestbed
@@ -30,30 +30,25 @@ class Config:
     Attributes:
       ranks: of the simulated networks.
       nodes: of the clusters.
-      s_b: seconds that the arrays of the clusters take over a link.
-      rounds: of each collective and side, and of each application.
-      application_nodes: of the clusters of the applications.
-      death_nodes: of the clusters in which a worker dies.
+      application_nodes, death_nodes: of the clusters of the applications, and of those where a worker dies.
       updates: models of which asynchronous SGD is simulated.
+      s_b: seconds that the arrays of the applications take over a link.
+      rounds: of each collective and side, and of each application.
     """
 
     ranks: tuple[int, ...]
     nodes: tuple[int, ...]
-    s_b: float = 0.5
-    rounds: int = 5
     application_nodes: tuple[int, ...] = ()
     death_nodes: tuple[int, ...] = ()
     updates: tuple[str, ...] = ()
+    s_b: float = report.S_B_S
+    rounds: int = 6
 
 
-FULL = Config(
-    (16, 64, 256),
-    (4, 8, 16),
-    application_nodes=(9, 17, 25),
-    death_nodes=(9,),
-    updates=tuple(object_applications.MODELS),
-)
+FULL = Config((16, 64, 256), (4, 8, 16), tuple(report.APPLIED), (9,), tuple(object_applications.MODELS))
 QUICK = Config((16,), ())
+UPDATED = (8, 16)
+_RATE = {"rate_mbit": object_rounds.RATE_MBIT}
 #: Workers that train, gradients of an asynchronous step, synchronous steps. All sides take as many gradients.
 WORKERS, FIRST, STEPS = 15, 7, 150
 
@@ -63,8 +58,8 @@ def experiment(notes: Notes, quick: bool) -> None:
     config = QUICK if quick else FULL
     for nodes in config.nodes:
         _live(notes, nodes, config)
-    for place, nodes, nbytes in () if quick else report.BY_SIZE:
-        object_rounds.by_size(notes, place, nodes, nbytes)
+    if not quick:
+        _on_one_host(notes, 4 * config.rounds)
     for nodes in config.application_nodes:
         _applied(notes, nodes, config)
     for nodes in config.death_nodes:
@@ -72,7 +67,8 @@ def experiment(notes: Notes, quick: bool) -> None:
     for ranks in config.ranks:
         _simulated(notes, ranks)
     for name in config.updates:
-        _updates(notes, name)
+        for ranks in UPDATED:
+            _updates(notes, name, ranks)
     if not quick:
         tuning.tuned(notes, [_trained(side) for side in report.TRAINED], processes=1)
 
@@ -102,9 +98,8 @@ def _simulated(notes: Notes, ranks: int) -> None:
                 notes.add({**facts, **object_plans.death(ranks, share, mode)})
 
 
-def _updates(notes: Notes, name: str, ranks: int = 8) -> None:
-    if not notes.has(kind="updates", application=name):
-        notes.log(f"simulating asynchronous SGD, {name}")
+def _updates(notes: Notes, name: str, ranks: int) -> None:
+    if not notes.has(kind="updates", application=name, ranks=ranks):
         compute = object_applications.compute_of(name)
         ways = {"blocks": True, "whole": False}
         found = {way: object_plans.updates(ranks, compute, by_blocks=flag) for way, flag in ways.items()}
@@ -112,29 +107,35 @@ def _updates(notes: Notes, name: str, ranks: int = 8) -> None:
 
 
 def _live(notes: Notes, nodes: int, config: Config) -> None:
-    facts = {"kind": "live", "nodes": nodes, "rate_mbit": object_rounds.RATE_MBIT}
-    if not notes.has(**facts):
-        notes.log(f"{nodes} raylets at {object_rounds.RATE_MBIT} Mbit/s")
-        numel = object_rounds.numel_of(config.s_b)
-        _noted(notes, facts, config, object_rounds.measure(nodes, numel, config.rounds))
+    facts = {"kind": "live", "nodes": nodes, **_RATE}
+    words = f"{nodes} raylets at {object_rounds.RATE_MBIT} Mbit/s"
+    _once(notes, facts, words, lambda: object_rounds.measure(nodes, report.SIZES, config.rounds))
+
+
+def _on_one_host(notes: Notes, rounds: int) -> None:
+    nodes, sizes = report.ONE_HOST_NODES, tuple(report.ONE_HOST)
+    facts = {"kind": "one host", "nodes": nodes}
+    words = f"{nodes} raylets of one host"
+    _once(notes, facts, words, lambda: object_rounds.on_one_host(nodes, sizes, rounds))
 
 
 def _applied(notes: Notes, nodes: int, config: Config, *, deaths: bool = False) -> None:
     """One application alone: `python -m tweed.experiments.object_applications NAME`, or `--deaths`."""
-    facts = {"kind": "death live" if deaths else "application", "nodes": nodes}
-    all_names = object_applications.DEATHS if deaths else report.APPLIED[nodes]
-    names = [name for name in all_names if not notes.has(**facts, application=name)]
-    if names:
-        what = "one of them dies" if deaths else "on raylets"
-        notes.log(f"{', '.join(names)}: a server and {nodes - 1} workers, {what}")
-        lines = object_applications.measure(names, nodes, config.s_b, config.rounds, deaths=deaths)
-        _noted(notes, facts, config, lines)
+    facts = {"kind": "death live" if deaths else "application", "nodes": nodes, **_RATE, "s_b": config.s_b}
+    names = tuple(object_applications.DEATHS if deaths else report.APPLIED[nodes])
+    words = f"{', '.join(names)}: a server and {nodes - 1} workers{', one of which dies' if deaths else ''}"
+    measure = object_applications.measure
+    _once(notes, facts, words, lambda: measure(names, nodes, config.s_b, config.rounds, deaths=deaths))
 
 
-def _noted(notes: Notes, facts: Line, config: Config, lines: Iterable[Line]) -> None:
+def _once(notes: Notes, facts: Line, words: str, run: Callable[[], Iterable[Line]]) -> None:
+    """Notes what a cluster measures, if that is not there."""
+    if notes.has(**facts):
+        return
+    notes.log(words)
     try:
-        for line in lines:
-            notes.add({**facts, "s_b": config.s_b, **line})
+        for line in run():
+            notes.add({**facts, **line})
     except NoTestbed as error:
         notes.log(f"not measured live: {error}")
 

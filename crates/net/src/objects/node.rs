@@ -230,7 +230,7 @@ impl Objects {
         }
         let what = What::Reduce { ids: Arc::clone(&ids), count };
         self.begin(target, what, patience, |state| {
-            let costs = state.costs;
+            let (costs, rule) = (state.costs, state.rule(rule));
             state.member.reduce(Request { target, ids, count, op: op as u32, mode, rule, costs });
         })
     }

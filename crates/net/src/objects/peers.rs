@@ -101,6 +101,11 @@ impl Peers {
         self.met.contains_key(&process)
     }
 
+    /// All that are not known to be gone.
+    pub(super) fn known(&self) -> impl Iterator<Item = Process> + '_ {
+        self.met.keys().copied()
+    }
+
     /// It is not known to be gone, and no link to it stands.
     pub(super) fn is_away(&self, process: Process) -> bool {
         self.knows(process) && self.links(process).next().is_none()

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tweed_kernels::{DType, ReduceOp};
 use tweed_proto::hub::{Body, Key};
 use tweed_proto::objects::{
-    Action, Buffer, Bytes, Costs, Failure, Fold, Format, Frame, Garbled, Mark, Member, Message, ObjectId,
-    Order, Process, Pull, Report, Sink, Stream,
+    Action, Buffer, Bytes, Costs, Failure, Fold, Form, Format, Frame, Garbled, Mark, Member, Message,
+    ObjectId, Order, Process, Pull, Report, Rule, Sink, Stream,
 };
 
 use super::calls::Calls;
@@ -22,6 +22,9 @@ use super::pulls::{Inflow, Serve, Store};
 use super::sums::{sum_small, Sum};
 use crate::connect::descriptor::PeerDescriptor;
 use crate::hub::{Event, HubLinks};
+
+/// Bytes of a sum after which neighbours are told how far it is.
+const SHOWN: u64 = 1 << 20;
 
 /// An object that is written here.
 pub(super) struct Writing {
@@ -232,6 +235,16 @@ impl State {
     pub(super) fn is_neighbour(&self, process: Process) -> bool {
         let shows = |of| self.descriptor.shows_memory_to(of);
         process == self.me || self.peers.descriptor(process).is_some_and(shows)
+    }
+
+    /// How the tree of a sum is found. Neighbours send nothing: the destination adds what it maps, all sources in one pass, and
+    /// is the only one to fill new memory, which takes longer than to add. Any other tree fills some at each slot that sums.
+    pub(super) fn rule(&self, wanted: Rule) -> Rule {
+        let all_map = self.peers.known().all(|process| self.is_neighbour(process));
+        match wanted {
+            Rule::Measured if all_map => Rule::Given(Form::Star, SHOWN),
+            _ => wanted,
+        }
     }
 
     fn cut_if_lost(&mut self, process: Process) {
