@@ -1,7 +1,5 @@
 """Objects of four processes of this host: those that map each other's memory, beside the same over loopback.
 
-    python -m bench.neighbours [ROUNDS]
-
 Every process takes part twice, with memory shared and over the wire alone, and the two take turns. Whoever
 gets an object reads all of it; times are those of the process that is last.
 """
@@ -9,16 +7,20 @@ gets an object reads all of it; times are those of the process that is last.
 from __future__ import annotations
 
 import multiprocessing
-import sys
 import time
+from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any
 
 import numpy as np
 
+from bench.run import Row, quantile
+from bench.units import grid, seconds, size
 from tweed.ray.objects import Objects, Ref
 
-SIZE, ROUNDS = 4, 20
+PART, WIRE = "neighbours", "over loopback"
+SIZE = 4
+FULL, QUICK = 20, 2
 BYTES = (16_800_000, 1_000_000)
 KINDS = ("put", "broadcast", "sum + broadcast")
 
@@ -81,6 +83,12 @@ class Four:
             for wire in (0, 1):
                 self.run(wire, {rank: (meet, [of[wire] for of in known[:rank]])})
 
+    def close(self) -> None:
+        """Ends the processes, which were told nothing that has not been answered."""
+        for process in self.processes:
+            process.terminate()
+            process.join()
+
     def run(self, wire: int, calls: dict[int, tuple[Any, ...]]) -> tuple[list[Any], float]:
         """Each of these runs something at once. Returns what came of it, and the seconds of the last."""
         began = time.monotonic()
@@ -102,21 +110,30 @@ class Four:
         return [puts[0], broadcast_s, sum_s]
 
 
-def main(rounds: int = ROUNDS) -> None:
-    """Measures, and prints a table."""
+def rows(rounds: int) -> Iterator[Row]:
+    """A row for each size and kind, mapped and over the wire."""
     four = Four()
     for nbytes in BYTES:
-        seconds: list[list[list[float]]] = [[], []]
+        spans: list[list[list[float]]] = [[], []]
         for turn in range(2 * (rounds + 2)):
-            seconds[turn % 2].append(four.round(turn % 2, nbytes // 4))
-        shared, wire = (zip(*of[2:], strict=True) for of in seconds)
+            spans[turn % 2].append(four.round(turn % 2, nbytes // 4))
+        shared, wire = (zip(*of[2:], strict=True) for of in spans)
         for kind, here, there in zip(KINDS, shared, wire, strict=True):
-            ratio = median(there) / median(here)
-            print(
-                f"{nbytes / 1e6:5.1f} MB  {kind:16} shared {median(here) * 1e3:7.2f} ms  "
-                f"wire {median(there) * 1e3:7.2f} ms  {ratio:.2f}x"
-            )
+            for side, found in ((kind, sorted(here)), (f"{kind}, {WIRE}", sorted(there))):
+                figures = {"median_s": median(found), "p99_s": quantile(found, 0.99), "calls": len(found)}
+                yield {"part": PART, "ranks": SIZE, "bytes": nbytes, "side": side, **figures}
+    four.close()
 
 
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+def table(rows: Sequence[Row]) -> str:
+    """Mapped memory beside loopback; bold where it is slower."""
+    found = {(row["bytes"], row["side"]): row for row in rows if row["part"] == PART}
+    body = []
+    for (nbytes, kind), row in found.items():
+        if other := found.get((nbytes, f"{kind}, {WIRE}")):
+            ratio = other["median_s"] / row["median_s"]
+            cells = (f"{seconds(of['median_s'])} / {seconds(of['p99_s'])}" for of in (row, other))
+            shown = f"{ratio:.2f}x" if ratio >= 1 else f"**{ratio:.2f}x**"
+            body.append((kind, size(nbytes), *cells, shown, str(row["calls"])))
+    head = ("four processes", "size", "mapped: median / p99", WIRE, "speed, times that", "rounds")
+    return f"## Objects of one host\n\n{grid(head, body)}" if body else ""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from bench import (
     admission,
     aggregates,
+    behind_nat,
     builders,
     collectives,
     emulator,
@@ -17,6 +18,7 @@ from bench import (
     live_hub,
     ltp,
     memory,
+    neighbours,
     networks,
     on_ray,
     quant,
@@ -52,6 +54,8 @@ FULL: dict[str, Part] = {
     "ray": on_ray.rows,
     "live hub": lambda: live_hub.rows(live_hub.FULL),
     "reconfigure": lambda: regrouped.rows(regrouped.FULL),
+    "behind NAT": lambda: behind_nat.rows(behind_nat.FULL),
+    "neighbours": lambda: neighbours.rows(neighbours.FULL),
     "schedules": lambda: schedules.built((8, 64, 512)),
     "simulator": lambda: schedules.events((8, 64, 512)),
     "builders": lambda: builders.built(builders.FULL),
@@ -75,6 +79,7 @@ QUICK: dict[str, Part] = {
     "virtual hub": lambda: virtual_hub.rows((100, 1000), 5000),
     "live hub": lambda: live_hub.rows(live_hub.QUICK),
     "reconfigure": lambda: regrouped.rows(regrouped.QUICK),
+    "neighbours": lambda: neighbours.rows(neighbours.QUICK),
     "builders": lambda: builders.built(builders.QUICK),
     "fitted": lambda: fitting.measured(fitting.QUICK),
 }

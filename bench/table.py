@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from bench import (
     aggregates,
+    behind_nat,
     compared,
     emulated,
     flower,
@@ -16,6 +17,7 @@ from bench import (
     live_hub,
     machine,
     memory,
+    neighbours,
     on_ray,
     pictures,
     quant,
@@ -94,6 +96,8 @@ _SECTIONS = (
     on_ray.beside,
     live_hub.table,
     compared.beside("Groups made anew", regrouped.PART),
+    behind_nat.table,
+    neighbours.table,
     pictures.builders,
     foreseen.schedules,
 )
