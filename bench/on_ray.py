@@ -21,9 +21,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
 from bench.run import Measurement, Row, timings
-from bench.training import stepper
+from bench.training import attached, stepper
 from bench.units import digits, grid, seconds
 from tweed.experiments.benchmark import Config, Contender, benchmark
 from tweed.ray.installed import version
@@ -34,6 +35,7 @@ RANKS, NETWORK, TASK = 4, "rate=100mbit", "fashion-mnist"
 STEP, RESTART = "DDP step under Ray Train", "restart under Ray Train"
 SIDES = {"tweed": "DDP on tweed", "gloo": "DDP on Gloo"}
 CONFIG, REPEATS = Config(6, 8.0, 12, 60), 2
+Tie = Callable[[nn.Module, Optimizer], nn.Module]
 HOUSE = Path(__file__).parents[1]
 
 
@@ -124,18 +126,16 @@ def _measure(config: dict[str, str]) -> None:
 def _steps(rank: int, ranks: int) -> list[Measurement]:
     torch.set_num_threads(1)
     gloo = dist.new_group(backend="gloo")
-    groups = {"DDP on tweed": None, "DDP on Gloo": gloo}
-    contenders = [
-        Contender(
-            side,
-            stepper(TASK, lambda model, _, group=group: DistributedDataParallel(model, process_group=group)),
-        )
-        for side, group in groups.items()
-    ]
+    ties: dict[str, Tie] = {
+        "DDP on tweed": _tied(None),
+        "DDP on Gloo": _tied(gloo),
+        "attach on tweed": lambda model, optimizer: attached(model, optimizer, None),
+    }
+    contenders = [Contender(side, stepper(TASK, tie)) for side, tie in ties.items()]
     return [Measurement(STEP, 0, benchmark(contenders, CONFIG, lockstep=False))]
 
 
-def _tied(group: Any) -> Callable[[nn.Module, object], nn.Module]:
+def _tied(group: Any) -> Tie:
     return lambda model, _: DistributedDataParallel(model, process_group=group)
 
 

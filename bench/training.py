@@ -55,16 +55,17 @@ def _steps_of(name: str, gloo: Any, config: Config) -> Measurement:
     sides: dict[str, Callable[[nn.Module, Optimizer], nn.Module]] = {
         "no exchange": lambda model, optimizer: model,
         "DDP on Gloo": lambda model, optimizer: DistributedDataParallel(model, process_group=gloo),
-        "attach on Gloo": lambda model, optimizer: _attached(model, optimizer, gloo),
+        "attach on Gloo": lambda model, optimizer: attached(model, optimizer, gloo),
         "DDP on tweed": lambda model, optimizer: DistributedDataParallel(model),
-        "attach on tweed": lambda model, optimizer: _attached(model, optimizer, None),
+        "attach on tweed": lambda model, optimizer: attached(model, optimizer, None),
     }
     contenders = [Contender(side, stepper(name, tie)) for side, tie in sides.items()]
     size_bytes = sum(4 * param.numel() for param in task(name).model(_samples(name)).parameters())
     return Measurement(f"training step of {name}", size_bytes, benchmark(contenders, config, lockstep=False))
 
 
-def _attached(model: nn.Module, optimizer: Optimizer, group: Any) -> nn.Module:
+def attached(model: nn.Module, optimizer: Optimizer, group: Any) -> nn.Module:
+    """The model of a plain loop, which `attach` makes exchange over this group."""
     tweed.attach(model, optimizer, group=group)
     return model
 
