@@ -24,8 +24,8 @@ from tweed.ray.installed import require_ray
 from tweed.testbed import Network, opened
 from tweed.testbed.raylets import STORE_BYTES, raylets
 
-#: Such that the processors of the machine, which all raylets share, are no bottleneck.
-RATE_MBIT = 20
+#: Such that the processors of the machine, which all raylets share, are no bottleneck; 1 MB takes 0.5 s.
+RATE_MBIT = 16
 #: Of the collectives those that are measured with many nodes, and between raylets of one host.
 BASIC, ON_ONE_HOST = ("broadcast", "sum", "all_reduce"), ("all_reduce",)
 MOST_OF_ALL = 8

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use tweed_proto::objects::Costs;
 
-/// A pull of less says more of the latency than of the rate.
+/// A pull of less says more of the latency than of the rate; the first may be smaller, as a guess says nothing at all.
 const LEAST_BYTES: u64 = 256 << 10;
+const FIRST_BYTES: u64 = 64 << 10;
 /// Of so many pulls the fastest counts: time is from the request on, so others have waited for who feeds them, or shared a
 /// link, and none seems faster than its link.
 const PULLS: usize = 16;
@@ -24,14 +25,20 @@ impl Measured {
         self.round_trip = Some(self.round_trip.map_or(round_trip, |least| least.min(round_trip)));
     }
 
-    /// So many bytes have come within that time. Returns whether they say anything.
+    /// So many bytes have come, or have been taken, within that time. Returns whether they say anything.
     pub(super) fn note_pull(&mut self, bytes: u64, within: Duration) -> bool {
-        let says = bytes >= LEAST_BYTES && !within.is_zero();
+        let least = if self.knows_rate() { LEAST_BYTES } else { FIRST_BYTES };
+        let says = bytes >= least && !within.is_zero();
         if says {
             self.rates.push(((bytes as f64 / within.as_secs_f64()) as u64).max(1));
             self.rates.drain(..self.rates.len().saturating_sub(PULLS));
         }
         says
+    }
+
+    /// A pull has said what the rate is.
+    pub(super) fn knows_rate(&self) -> bool {
+        !self.rates.is_empty()
     }
 
     /// What is known now, in place of what was.
@@ -55,7 +62,9 @@ mod tests {
         assert_eq!(measured.costs(given), given);
         measured.note_round_trip(4 * MS);
         measured.note_round_trip(6 * MS);
-        assert!(measured.note_pull(1_000_000, 10 * MS) && !measured.note_pull(1000, MS));
+        assert!(!measured.note_pull(1000, MS) && !measured.knows_rate());
+        assert!(measured.note_pull(100_000, 10 * MS) && !measured.note_pull(100_000, 10 * MS));
+        assert!(measured.note_pull(1_000_000, 10 * MS));
         for _ in 1..PULLS {
             measured.note_pull(500_000, 10 * MS);
         }

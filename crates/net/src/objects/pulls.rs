@@ -43,6 +43,8 @@ pub(super) struct Serve {
     /// Up to here blocks have left, and so many have not been taken in yet.
     cursor: u64,
     under_way: u64,
+    /// When it was asked for.
+    since: Instant,
 }
 
 impl Serve {
@@ -100,13 +102,16 @@ impl Store {
     }
 }
 
-/// So much of a pull may be under way in any case: threads that share a processor answer late, whatever the link's latency.
-const LEAST_WINDOW: u64 = 1 << 20;
+/// Threads that share a processor answer so late, whatever the link's latency.
+const LATE_S: f64 = 0.03;
+/// And on a fast link no more than this is under way for that: what is queued is in the way of all that follows.
+const MOST_LATE: f64 = (1u64 << 20) as f64;
 
 /// So many blocks of a pull may be under way: what fits on the way there and back, and two to begin with.
 fn window(block: u64, costs: &Costs) -> u64 {
-    let on_the_way = 2.0 * costs.latency.as_secs_f64() * costs.rate as f64 / block as f64;
-    2 + (on_the_way.min(1e6) as u64).max(LEAST_WINDOW / block)
+    let on_the_way = 2.0 * costs.latency.as_secs_f64() * costs.rate as f64;
+    let late = (LATE_S * costs.rate as f64).min(MOST_LATE);
+    2 + (on_the_way.max(late) / block as f64).min(1e6) as u64
 }
 
 impl State {
@@ -288,7 +293,8 @@ impl State {
     }
 
     pub(super) fn serve(&mut self, to: Process, stream: Stream, pull: Pull, maps: bool) {
-        self.serves.insert((to, stream), Serve { cursor: pull.offset, under_way: 0, pull, maps });
+        let serve = Serve { cursor: pull.offset, under_way: 0, since: Instant::now(), pull, maps };
+        self.serves.insert((to, stream), serve);
     }
 
     /// One more of this pull's blocks may leave.
@@ -296,7 +302,11 @@ impl State {
         let Some(serve) = self.serves.get_mut(&(to, stream)) else { return };
         serve.under_way = serve.under_way.saturating_sub(1);
         if serve.under_way == 0 && serve.cursor >= serve.pull.end {
+            let (bytes, took) = (serve.pull.end - serve.pull.offset, serve.since.elapsed());
             self.serves.remove(&(to, stream));
+            if to != self.me {
+                self.note_rate(bytes, took);
+            }
         }
     }
 

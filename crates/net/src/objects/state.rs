@@ -76,6 +76,7 @@ impl State {
     ) -> State {
         let me = process_of(&links.key());
         let mut member = Member::new(me, [], costs);
+        member.set_costs(costs, false);
         member.allow(goes_with);
         State {
             me,
@@ -206,7 +207,7 @@ impl State {
         true
     }
 
-    /// So many bytes of a pull have come within that time.
+    /// So many bytes of a pull have come, or have been taken, within that time.
     pub(super) fn note_rate(&mut self, bytes: u64, within: Duration) {
         if self.measured.note_pull(bytes, within) {
             self.set_costs();
@@ -215,7 +216,7 @@ impl State {
 
     fn set_costs(&mut self) {
         self.costs = self.measured.costs(self.costs);
-        self.member.set_costs(self.costs);
+        self.member.set_costs(self.costs, self.measured.knows_rate());
     }
 
     /// A process takes part from now on.

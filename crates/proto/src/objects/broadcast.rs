@@ -12,7 +12,8 @@
 //!
 //! **Nobody waits behind a slower link.** A copy's *pace* is the least rate on its way from the writer; one that waits has none. A receiver takes
 //! only a copy of at least [`ENOUGH`] of the best pace there is for it. Where such a one is busy with a slower receiver,
-//! the faster one steps in between: it pulls from the copy, and the slower one, which needs little, from it.
+//! the faster one steps in between: it pulls from the copy, and the slower one, which needs little, from it. Who has
+//! measured nothing yet counts as the fastest of those that have.
 //!
 //! **Another shard.** A receiver that has told another process since, as that was the shard to it, follows no order upon what it told
 //! this one: each order repeats the *view* of the report that it is for. When it tells this one again, it is believed.
@@ -25,8 +26,9 @@ use std::collections::{BTreeMap, VecDeque};
 use super::message::State;
 use super::Process;
 
-/// A pace that is at least this share is as good: rates are measured, and equal links seldom measure alike.
-const ENOUGH: f64 = 0.6;
+/// A pace that is at least this share is as good: rates are measured, and of equal links one that two pulls have shared
+/// measures half.
+const ENOUGH: f64 = 0.4;
 
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
@@ -39,7 +41,8 @@ pub(crate) struct Copies {
 #[derive(Debug)]
 struct Copy {
     state: State,
-    rate: u64,
+    /// In payload bytes per second, if it has measured that.
+    rate: Option<u64>,
     fed_by: Option<Process>,
     feeds: Option<Process>,
     /// Counts in the order in which copies became readable.
@@ -73,7 +76,7 @@ impl Copies {
         &mut self,
         process: Process,
         state: State,
-        rate: u64,
+        rate: Option<u64>,
         (fed_by, view): (Option<Process>, u32),
     ) {
         let since = self.published;
@@ -120,6 +123,11 @@ impl Copies {
         if let Some(copy) = self.copies.get_mut(&feeder) {
             copy.feeds.get_or_insert(process);
         }
+    }
+
+    /// The least rate that any of them has measured.
+    pub(crate) fn least_rate(&self) -> Option<u64> {
+        self.copies.values().filter_map(|copy| copy.rate).min()
     }
 
     /// A copy is there no more; who pulled from it waits for another, before all others.
@@ -239,13 +247,16 @@ struct View<'a> {
     free: Vec<Process>,
     busy: Vec<Process>,
     best: u64,
+    /// The rate of who has measured none.
+    guess: u64,
 }
 
 impl View<'_> {
     fn of(copies: &Copies) -> View<'_> {
-        let rates = || copies.copies.values().map(|copy| copy.rate);
-        let is_uneven = rates().min().unwrap_or(0) as f64 <= rates().max().unwrap_or(0) as f64 * ENOUGH;
-        let paces = paces(&copies.copies);
+        let rates = || copies.copies.values().filter_map(|copy| copy.rate);
+        let guess = rates().max().unwrap_or(1);
+        let is_uneven = rates().min().unwrap_or(guess) as f64 <= guess as f64 * ENOUGH;
+        let paces = paces(&copies.copies, guess);
         let readable = || copies.copies.iter().filter(|(_, copy)| copy.is_readable());
         let busy = readable()
             .filter(|(_, copy)| is_uneven && copy.feeds.is_some())
@@ -253,13 +264,14 @@ impl View<'_> {
             .collect();
         let free = readable().filter(|(_, copy)| copy.feeds.is_none()).map(|(&process, _)| process).collect();
         let best = readable().map(|(process, _)| paces[process]).max().unwrap_or(0);
-        View { of: copies, paces, free, busy, best }
+        View { of: copies, paces, free, busy, best, guess }
     }
 
     /// The copy for a receiver: free and fast, or busy with one that is slower. Complete ones first, then the fastest, then
     /// the oldest.
     fn choose(&self, receiver: Process) -> Option<Process> {
-        let Copy { rate, feeds, .. } = self.of.copies.get(&receiver)?;
+        let feeds = self.of.copies.get(&receiver)?.feeds;
+        let rate = |process: &Process| self.of.copies[process].rate.unwrap_or(self.guess);
         let fits = |process: Process| !self.may_be_behind(process, receiver);
         let best = match feeds {
             None => self.best,
@@ -267,7 +279,7 @@ impl View<'_> {
                 self.readable().filter(|&process| fits(process)).map(|process| self.paces[&process]).max()?
             }
         };
-        let enough = (*rate).min(best) as f64 * ENOUGH;
+        let enough = rate(&receiver).min(best) as f64 * ENOUGH;
         let is_enough = |process: &Process| fits(*process) && self.paces[process] as f64 >= enough;
         let order = |process: &Process| {
             let copy = &self.of.copies[process];
@@ -275,7 +287,7 @@ impl View<'_> {
         };
         let free = self.free.iter().copied().filter(is_enough).max_by_key(order);
         free.or_else(|| {
-            let is_slow = |process: &Process| (self.of.copies[process].rate as f64) < *rate as f64 * ENOUGH;
+            let is_slow = |process: &Process| (rate(process) as f64) < rate(&receiver) as f64 * ENOUGH;
             let feeds_slow =
                 |process: &Process| self.of.copies[process].feeds.is_some_and(|fed| is_slow(&fed));
             let open = self.busy.iter().copied().filter(|_| feeds.is_none()).filter(feeds_slow);
@@ -303,7 +315,7 @@ impl View<'_> {
     }
 }
 
-fn paces(copies: &BTreeMap<Process, Copy>) -> BTreeMap<Process, u64> {
+fn paces(copies: &BTreeMap<Process, Copy>, guess: u64) -> BTreeMap<Process, u64> {
     let mut paces = BTreeMap::new();
     for &process in copies.keys() {
         let mut way = Vec::new();
@@ -315,7 +327,7 @@ fn paces(copies: &BTreeMap<Process, Copy>) -> BTreeMap<Process, u64> {
         let mut pace = at.and_then(|known| paces.get(&known).copied()).unwrap_or(u64::MAX);
         for here in way.into_iter().rev() {
             let waits = |copy: &Copy| copy.needs_feeder() && copy.fed_by.is_none();
-            let own = |copy: &Copy| if waits(copy) { 0 } else { copy.rate };
+            let own = |copy: &Copy| if waits(copy) { 0 } else { copy.rate.unwrap_or(guess) };
             pace = pace.min(copies.get(&here).map_or(u64::MAX, own));
             paces.insert(here, pace);
         }
@@ -334,7 +346,9 @@ mod tests {
 
     fn copies(states: &[(Process, State, u64)]) -> Copies {
         let mut copies = Copies::default();
-        states.iter().for_each(|&(process, state, rate)| copies.update(process, state, rate, (None, 0)));
+        states
+            .iter()
+            .for_each(|&(process, state, rate)| copies.update(process, state, Some(rate), (None, 0)));
         copies
     }
 
@@ -347,9 +361,9 @@ mod tests {
             (3, State::Wanted, 10),
         ]);
         assert_eq!(grants(&mut copies), [(1, 0)]);
-        copies.update(1, State::Receiving, 10, (None, 0));
+        copies.update(1, State::Receiving, Some(10), (None, 0));
         assert_eq!(grants(&mut copies), [(2, 1)]);
-        copies.update(1, State::Complete, 10, (None, 0));
+        copies.update(1, State::Complete, Some(10), (None, 0));
         assert_eq!(grants(&mut copies), [(3, 0)]);
     }
 
@@ -357,8 +371,8 @@ mod tests {
     fn who_loses_its_feeder_takes_that_ones_feeder() {
         let mut copies = copies(&[(1, State::Complete, 10), (2, State::Wanted, 10)]);
         assert_eq!(grants(&mut copies), [(2, 1)]);
-        copies.update(2, State::Receiving, 10, (None, 0));
-        copies.update(4, State::Wanted, 10, (None, 0));
+        copies.update(2, State::Receiving, Some(10), (None, 0));
+        copies.update(4, State::Wanted, Some(10), (None, 0));
         assert_eq!(grants(&mut copies), [(4, 2)]);
         copies.remove(2);
         assert_eq!(grants(&mut copies), [(4, 1)]);
@@ -368,32 +382,44 @@ mod tests {
     fn a_faster_receiver_steps_in_before_a_slower_one() {
         let mut copies = copies(&[(0, State::Complete, 100), (1, State::Wanted, 10)]);
         assert_eq!(grants(&mut copies), [(1, 0)]);
-        copies.update(1, State::Receiving, 10, (None, 0));
-        copies.update(2, State::Wanted, 100, (None, 0));
+        copies.update(1, State::Receiving, Some(10), (None, 0));
+        copies.update(2, State::Wanted, Some(100), (None, 0));
         assert_eq!(grants(&mut copies), [(2, 0), (1, 2)]);
-        copies.update(3, State::Wanted, 100, (None, 0));
+        copies.update(3, State::Wanted, Some(100), (None, 0));
         assert_eq!(grants(&mut copies), []);
-        copies.update(2, State::Receiving, 100, (None, 0));
+        copies.update(2, State::Receiving, Some(100), (None, 0));
         assert_eq!(grants(&mut copies), [(3, 2), (1, 3)]);
+    }
+
+    #[test]
+    fn who_has_measured_nothing_steps_in_before_nobody_and_is_not_passed_over() {
+        let mut copies = Copies::default();
+        copies.update(0, State::Complete, None, (None, 0));
+        copies.update(1, State::Receiving, Some(10), (Some(0), 0));
+        copies.update(2, State::Wanted, None, (None, 0));
+        assert_eq!(grants(&mut copies), [(2, 1)]);
+        copies.update(2, State::Receiving, None, (None, 0));
+        copies.update(3, State::Wanted, Some(12), (None, 0));
+        assert_eq!((grants(&mut copies), copies.least_rate()), (vec![(3, 2)], Some(10)));
     }
 
     #[test]
     fn a_shard_that_is_one_again_believes_what_it_is_told_of_feeders() {
         let mut copies = copies(&[(0, State::Complete, 10), (1, State::Wanted, 10)]);
         assert_eq!(grants(&mut copies), [(1, 0)]);
-        copies.update(1, State::Receiving, 10, (None, 1)); // another shard let it pull from one that has died
+        copies.update(1, State::Receiving, Some(10), (None, 1)); // another shard let it pull from one that has died
         assert_eq!(grants(&mut copies), [(1, 0)]);
     }
 
     #[test]
     fn a_new_shard_makes_no_circle_of_copies_that_it_does_not_know_yet() {
         let mut copies = Copies::default();
-        copies.update(1, State::Receiving, 10, (Some(0), 0));
-        copies.update(2, State::Receiving, 10, (None, 0));
+        copies.update(1, State::Receiving, Some(10), (Some(0), 0));
+        copies.update(2, State::Receiving, Some(10), (None, 0));
         assert_eq!(grants(&mut copies), []); // 0 may pull from 2
-        copies.update(0, State::Receiving, 10, (Some(2), 0));
+        copies.update(0, State::Receiving, Some(10), (Some(2), 0));
         assert_eq!(grants(&mut copies), []);
-        copies.update(3, State::Complete, 10, (None, 0));
+        copies.update(3, State::Complete, Some(10), (None, 0));
         assert_eq!(grants(&mut copies), [(2, 3)]);
     }
 }

@@ -33,6 +33,8 @@ use super::{
 pub struct Member {
     me: Process,
     costs: Costs,
+    /// Whether the rate among these was measured, or is a guess.
+    knows_rate: bool,
     /// All that live, this one too.
     processes: BTreeSet<Process>,
     lost: BTreeSet<Process>,
@@ -103,6 +105,7 @@ impl Member {
         Member {
             me,
             costs,
+            knows_rate: true,
             processes: processes.into_iter().chain([me]).collect(),
             lost: BTreeSet::new(),
             view: 0,
@@ -123,9 +126,9 @@ impl Member {
         self.directory.operators = operators;
     }
 
-    /// What was measured last.
-    pub fn set_costs(&mut self, costs: Costs) {
-        self.costs = costs;
+    /// What was measured last. `knows_rate`: none of it is a guess.
+    pub fn set_costs(&mut self, costs: Costs, knows_rate: bool) {
+        (self.costs, self.knows_rate) = (costs, knows_rate);
         self.directory.costs = costs;
     }
 
@@ -392,7 +395,7 @@ impl Member {
     fn report_standing(&mut self, object: ObjectId) {
         let Some(held) = self.held.get(&object) else { return };
         let &Held { state, format, generation, fed_by, view, .. } = held;
-        let (rate, bytes) = (self.costs.rate, held.bytes.clone());
+        let (rate, bytes) = (self.knows_rate.then_some(self.costs.rate), held.bytes.clone());
         self.report(object, Report::Holds { object, state, format, generation, fed_by, view, rate, bytes });
     }
 

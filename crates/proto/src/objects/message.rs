@@ -45,8 +45,8 @@ pub enum Report {
         fed_by: Option<Process>,
         /// How many changes of who takes part it had seen when it first told this shard.
         view: u32,
-        /// Bytes per second that its links take.
-        rate: u64,
+        /// Bytes per second that its links take, if it has measured that.
+        rate: Option<u64>,
         /// All of a small object.
         bytes: Option<Bytes>,
     },

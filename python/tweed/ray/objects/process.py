@@ -89,7 +89,7 @@ class Objects:
         testbed: str | None = None,
         deadline: float = 10.0,
         latency_s: float = 1e-4,
-        rate: float = 1e9,
+        rate: float = 125e6,
         wire_only: bool = False,
     ) -> None:
         core = _core.Objects(

@@ -18,7 +18,7 @@ FIXED = "2026-11-25"
 MODES, SHARES = ("ranges", "whole"), (0.1, 0.5, 0.9)
 #: What the arrays of most goals take over a link, and the sizes that are measured between raylets.
 S_B_S = 0.5
-SIZES = (bytes_of(S_B_S), 1_000_000, bytes_of(0.1), 1_024)
+SIZES = (bytes_of(S_B_S), bytes_of(0.1), 1_024)
 #: How many times as fast as others, by nodes, collective and side. 0.95: no slower, but for noise.
 WANTED = {
     8: {

@@ -63,7 +63,7 @@ impl Directory {
 
     /// Grants what can be granted.
     pub(super) fn serve(&mut self, object: ObjectId) {
-        let (costs, receivers) = (self.costs, self.most_receivers);
+        let (mut costs, receivers) = (self.costs, self.most_receivers);
         let entry = self.entry(object);
         if entry.bytes.is_some() {
             let waiting: Vec<Process> = entry.copies.take_waiting();
@@ -73,6 +73,7 @@ impl Directory {
             return;
         }
         let Some(format) = entry.format else { return };
+        costs.rate = entry.copies.least_rate().unwrap_or(costs.rate);
         let mut orders = Vec::new();
         while let Some(grants) = entry.copies.grant() {
             let block = *entry.block.get_or_insert_with(|| broadcast_block(receivers, format.size, &costs));

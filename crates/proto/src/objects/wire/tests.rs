@@ -55,7 +55,7 @@ fn frames() -> Vec<Frame> {
             generation: 1,
             fed_by: Some(2),
             view: 4,
-            rate: 5,
+            rate: Some(5),
             bytes: Some(bytes.clone()),
         },
         Report::Forget { object },
