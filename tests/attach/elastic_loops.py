@@ -15,11 +15,13 @@ from torch import Tensor, nn
 from torch.utils.data import Subset, TensorDataset
 
 import tweed
+from tests.faults.ring import logs_here
 from tweed.attach.elastic import ElasticTraining
 from tweed.data.sampler import GlobalOrder
 from tweed.elastic import Control, Elastic, join, start
 from tweed.errors import ShapeMismatch, TweedError, UsageError
 from tweed.exchange.shards import whole
+from tweed.testbed import say
 
 SAMPLES, BATCH, STEPS, KILLED_AT, TOGETHER = 60, 12, 30, 10, 20
 
@@ -129,6 +131,31 @@ def trains(rank: int, size: int, port: int, dies: dict[int, int], options: dict[
             trainee.learn(x, y, kill_me if run.counted == at else lambda: None)
             iterations += 1
     return ended(run, trainee, iterations)
+
+
+def interrupted(rank: int, size: int, port: int) -> list[int]:
+    """Members that have to be two train until Ctrl-C; within a step the others wait for rank 0, until it is
+    told to go on."""
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    trainee, control = Trainee(rank), start(store, rank, size, Elastic(2, size))
+    logs_here()
+
+    def halt() -> None:
+        if run.counted == KILLED_AT:
+            say("within a step")
+            if rank == 0:
+                store.get("go on")
+
+    try:
+        with tweed.attach(trainee.model, trainee.optimizer, elastic=control) as run:
+            trainee.keep(run)
+            for x, y in run.batches(dataset(), 10**6, BATCH, seed=3):
+                trainee.learn(x, y, halt)
+                if run.counted == 2 * KILLED_AT:
+                    say("goes on")
+    except KeyboardInterrupt:
+        return run.epochs
+    raise AssertionError("it ends by Ctrl-C alone")
 
 
 def spreads(rank: int, size: int, port: int, dies: dict[int, int], options: dict[str, Any]) -> Ended | str:

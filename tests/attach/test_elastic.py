@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, count, islice
@@ -24,12 +25,13 @@ from tests.attach.elastic_loops import (
     Trainee,
     dataset,
     differs,
+    interrupted,
     joins,
     resumes,
     trains,
     undisturbed,
 )
-from tests.faults.ring import endings
+from tests.faults.ring import endings, hear
 from tweed.aggregate import Krum
 from tweed.attach.elastic import ElasticTraining
 from tweed.attach.member_checks import check_strategy
@@ -86,6 +88,20 @@ def test_who_leaves_ends_its_loop_and_more_members_than_samples_are_no_harm() ->
     assert torch.allclose(left.flat, undisturbed(left.counted), rtol=0, atol=1e-12)
 
 
+def test_ctrl_c_ends_a_member_within_a_step_and_one_that_waits_for_others_and_no_other() -> None:
+    place = store()
+    with Ranks(interrupted, 3, place.port) as ranks:
+        hear(ranks, dict.fromkeys(range(3), "within a step"))
+        ranks.kill(2, signal.SIGINT)
+        assert endings(ranks, 1) == {2: [1]}
+        place.set("go on", "")
+        hear(ranks, dict.fromkeys(range(2), "goes on"))
+        ranks.kill(1, signal.SIGINT)
+        ended = hear(ranks, {0: "waiting for members: 1"})
+        ranks.kill(0, signal.SIGINT)
+        assert ended | endings(ranks, 2 - len(ended)) == {0: [1, 2], 1: [1, 2]}
+
+
 def test_buffers_are_equal_too() -> None:
     place = store()
     with Ranks(trains, 3, place.port, {1: KILLED_AT}, {"normed": True, "at_most": 3}) as ranks:
@@ -107,7 +123,19 @@ def test_gradients_that_go_as_packets_are_the_same_at_all(compress: Any, most: f
     assert 1e-6 < off < most  # rounded, and little
 
 
-@pytest.mark.parametrize("strategy", ["top_k:0.5", "powersgd:1"])
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        "top_k:0.5",
+        "powersgd:1",
+        "sign",
+        "quantised:8",
+        "sparse:0.5",
+        "half",
+        "local_top_k:2,0.5",
+        "local_sign:2",
+    ],
+)
 def test_who_joins_has_what_a_codec_shares_and_begins_with_nothing_of_its_own(strategy: str) -> None:
     place = store()
     with Ranks(joins, 4, place.port, 2, strategy) as ranks:
@@ -139,9 +167,12 @@ def test_who_has_something_else_is_told_and_the_others_go_on(what: str, words: s
     assert torch.allclose(first.flat, undisturbed(STEPS), rtol=0, atol=1e-12)
 
 
-def test_a_program_goes_on_from_its_own_checkpoint_with_another_number_of_members(tmp_path: Path) -> None:
+@pytest.mark.parametrize("numbers", [(3, 1, 2), (4, 2, 3), (2, 4, 3)])
+def test_a_program_goes_on_from_its_own_checkpoint_with_another_number_of_members(
+    tmp_path: Path, numbers: tuple[int, ...]
+) -> None:
     place = store()
-    for attempt, (members, steps) in enumerate([(3, 8), (1, 13), (2, STEPS)]):
+    for attempt, (members, steps) in enumerate(zip(numbers, (8, 13, STEPS), strict=True)):
         with Ranks(resumes, members, place.port, tmp_path, f"{attempt}", steps) as ranks:
             found = ranks.join(60)
     assert len({one.digest for one in found}) == 1

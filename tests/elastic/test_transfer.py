@@ -282,6 +282,54 @@ def _damaged(data: bytes) -> bytes:
     return data[:-1] + bytes([data[-1] ^ 1])
 
 
+def test_a_joiner_that_is_killed_while_it_copies_is_given_no_more_and_the_next_gets_all() -> None:
+    net = Net(3, 1_000_000)
+    net.all[JOINER].ask(net.members, 4_000_000)
+    while not any(donor.acknowledged for key in net.members for donor in net.all[key]._donors.values()):
+        net.deliver(3)
+        net.step()
+    killed = net.all.pop(JOINER)
+    assert killed.state() is None and all(net.all[key].gives for key in net.members)
+    for key in net.members:
+        net.all[key].handle_lost(JOINER)
+    net.way.clear()  # a link goes with all that is on the way
+    net.step()
+    net.collect()
+    assert not net.way and not any(net.all[key].gives for key in net.members)
+    new = net.all[JOINER] = Joiners(JOINER)
+    new.ask(net.members, 4_000_000)
+    for _ in range(8):
+        net.deliver(1000)
+        net.step()
+    assert new.state() is not None
+
+
+@pytest.mark.parametrize("was_asked", [False, True], ids=["before", "after a donor was told its step"])
+def test_who_asks_members_that_wait_for_others_is_let_in_first(was_asked: bool) -> None:
+    net = Net(2, 1000)
+    new = net.all[JOINER]
+    if was_asked:
+        new.ask(net.members, 4000)
+        net.deliver(100)
+        assert all(net.all[key].gives for key in net.members)
+    for key in net.members:
+        net.all[key].stand_still(True)
+    if was_asked:
+        net.deliver(100)
+        assert new.refused is not None and not new.refused.final and not new.asks_in
+    new.ask(net.members, 4000)
+    net.deliver(100)
+    assert new.refused is not None and not new.refused.final and new.asks_in
+    assert not any(net.all[key].gives for key in net.members)
+    for key in net.members:
+        net.all[key].stand_still(False)
+    new.ask(net.members, 4000)
+    for _ in range(6):
+        net.deliver(100)
+        net.step()
+    assert new.state() is not None
+
+
 def test_a_donor_that_is_past_the_step_says_so_and_the_joiner_asks_anew() -> None:
     net = Net(2, 10)
     new = net.all[JOINER]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,6 +38,19 @@ def test_members_go_on_whoever_is_lost(dies: dict[int, int], tmp_path: Path) -> 
     assert torch.allclose(ended[0][1], trained(Plan(), steps=STEPS).params, rtol=0, atol=1e-12)
 
 
+def test_ctrl_c_ends_a_witness_that_says_how_to_go_on(tmp_path: Path) -> None:
+    state = str(tmp_path / "state")
+    command = [sys.executable, "-m", "tweed", "witness", "--listen", "127.0.0.1:0", "--state", state]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as witness:
+        assert witness.stdout is not None and witness.stderr is not None  # pipes
+        place = witness.stdout.readline().partition("@")[2].partition('"')[0]
+        witness.send_signal(signal.SIGINT)
+        said = witness.stderr.read()
+    assert witness.returncode == 130
+    assert f"tweed witness --listen {place} --state {state}" in " ".join(said.split())
+
+
 def test_a_witness_goes_on_from_its_file_and_from_no_other(tmp_path: Path) -> None:
     state = tmp_path / "state"
     lives = []
@@ -59,6 +75,9 @@ def test_witnesses_that_cannot_be_are_errors() -> None:
     for witnesses in (("127.0.0.1:70",), ("ab@127.0.0.1:70",), (f"{'0' * 64}@127.0.0.1:70",) * 2):
         with pytest.raises(UsageError):
             Elastic(1, 2, witnesses=witnesses)
+    for count in (2, 4):
+        with pytest.raises(UsageError, match=rf"as many may be lost as of {count - 1}\. Give 1, 3 or 5"):
+            Elastic(1, 2, witnesses=tuple(f"{number:064x}@127.0.0.1:{number + 1}" for number in range(count)))
     elastic = Elastic(1, 2, witnesses=(f"{'0' * 64}@127.0.0.1:1",))
     with pytest.raises(PeerLost, match=r"127.0.0.1:1"):
         start(dist.HashStore(), 0, 1, elastic)

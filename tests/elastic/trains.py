@@ -246,7 +246,7 @@ def stores(rank: int, size: int, port: int, folder: Path, attempt: str, steps: i
     return trainee.digest, trainee.params.detach()
 
 
-def _last_step(store: dist.Store, counted: int) -> int:
+def last_step(store: dist.Store, counted: int) -> int:
     """Some steps after all are in, by who sees it first: one may enter a step before the others."""
     return int(store.compare_set("last step", "", str(counted + STEPS_TOGETHER)))
 
@@ -265,7 +265,7 @@ def _until_out(control: Control, until: int | dist.Store, left_at: int | None = 
             trainee.step(run, lambda: computed.append(run.counted))
             fewer = fewer or len(run.members) == 3
             if steps is None and not isinstance(until, int) and fewer and len(run.members) == 4:
-                steps = _last_step(until, run.counted)
+                steps = last_step(until, run.counted)
     run.finish()
     control.close()
     return Ended(trainee.digest, trainee.params.detach(), run.counted, len(computed), run.epochs)
@@ -292,7 +292,7 @@ def joins(rank: int, size: int, place: int | Path, victim: int | None) -> tuple[
         dies = rank == victim and last is not None and run.counted == last - STEPS_TOGETHER // 2
         trainee.step(run, kill_me if dies else lambda: None)
         if last is None and len(run.members) == size:
-            last = _last_step(store, run.counted)
+            last = last_step(store, run.counted)
     run.finish()
     control.close()
     return trainee.digest, trainee.params.detach(), began, run.counted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -68,6 +69,28 @@ def hear_all(ranks: Ranks) -> None:
         assert events, f"ranks {sorted(waiting)} say nothing"
         assert all(isinstance(event, Said) for event in events), events
         waiting -= {event.rank for event in events}
+
+
+def logs_here() -> None:
+    """What tweed logs in this rank, the launcher hears."""
+    handler = logging.Handler()
+    handler.emit = lambda record: say(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("tweed").addHandler(handler)
+
+
+def hear(ranks: Ranks, words: dict[int, str]) -> dict[int, Any]:
+    """Returns once each of these ranks has said something that begins so: what other ranks that come to their
+    end meanwhile return."""
+    found: dict[int, Any] = {}
+    while words:
+        events = ranks.poll(30)
+        assert events, f"not heard: {words}"
+        assert not [one for one in events if not isinstance(one, Said) and one.rank in words], events
+        said = [(event.rank, str(event.value)) for event in events if isinstance(event, Said)]
+        heard = {rank for rank, text in said if rank in words and text.startswith(words[rank])}
+        words = {rank: word for rank, word in words.items() if rank not in heard}
+        found |= {event.rank: event.value for event in events if isinstance(event, Ended)}
+    return found
 
 
 def endings(ranks: Ranks, number: int) -> dict[int, Any]:

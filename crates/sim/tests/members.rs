@@ -1,6 +1,9 @@
 //! Members under faults. `cargo run --release -p tweed-sim --example members -- FIRST COUNT` tries more seeds.
 
-use tweed_sim::members::{run, scenario, verify, Fault, Plan, Report};
+use std::collections::BTreeSet;
+
+use tweed_proto::members::{Settings, Standing, Why};
+use tweed_sim::members::{run, scenario, verify, watch, Fault, Plan, Report, Standings};
 
 #[test]
 fn no_epoch_is_agreed_twice_and_nobody_waits_for_ever_in_seeds_of_all_faults() {
@@ -15,7 +18,7 @@ fn no_epoch_is_agreed_twice_and_nobody_waits_for_ever_in_seeds_of_all_faults() {
 
 fn calm(founders: usize, witnesses: usize, faults: Vec<(u64, Fault)>) -> Plan {
     let plan = scenario(7);
-    let settings = tweed_proto::members::Settings { min_members: 1, max_members: 8, ..plan.settings };
+    let settings = Settings { min_members: 1, max_members: 8, ..plan.settings };
     Plan {
         founders,
         members: founders,
@@ -73,4 +76,142 @@ fn a_witness_that_forgets_what_it_promised_lets_two_sides_go_on() {
     assert!(run(&plan).is_ok());
     let wrong = run(&Plan { forgetful: true, ..plan }).unwrap_err();
     assert!(wrong.contains("epoch 2 is agreed twice"), "{wrong}");
+}
+
+/// Where processes stand at this tick of a run, and what came of it.
+fn at(tick: u64, plan: &Plan) -> (Standings, Report) {
+    let mut found = Standings::new();
+    let report = watch(plan, |now, standings| {
+        if now == tick {
+            found = standings;
+        }
+    });
+    (found, report.unwrap_or_else(|wrong| panic!("{:?}: {wrong}", plan.faults)))
+}
+
+fn settled(standings: &Standings) -> BTreeSet<usize> {
+    standings.iter().filter(|(_, standing)| **standing == Standing::Settled).map(|(&id, _)| id).collect()
+}
+
+/// All ways to put so many processes into two parts of one size, the first of them always into the same.
+fn halves(count: usize) -> Vec<Vec<u8>> {
+    let parts = |bits: u32| (0..count).map(|id| (bits >> id & 1) as u8).collect();
+    (0..1u32 << count)
+        .filter(|bits| bits & 1 == 0 && bits.count_ones() as usize == count / 2)
+        .map(parts)
+        .collect()
+}
+
+#[test]
+fn of_two_halves_the_one_with_the_lowest_key_goes_on_and_the_other_waits() {
+    for count in [4, 6] {
+        let mut in_all: BTreeSet<usize> = (0..count).collect();
+        for parts in halves(count) {
+            let plan = Plan { calm: 80, ..calm(count, 0, vec![(0, Fault::Split(parts.clone(), 70))]) };
+            let (standings, report) = at(60, &plan);
+            let goes_on = settled(&standings);
+            let waits = standings.iter().filter(|(id, _)| !goes_on.contains(id));
+            let no_quorum = Standing::Waiting(Why::NoQuorum { heard: count / 2, voters: count });
+            assert!(
+                waits.clone().count() == count / 2 && waits.clone().all(|(_, one)| *one == no_quorum),
+                "{standings:?}"
+            );
+            assert!(
+                goes_on.iter().all(|&id| parts[id] == parts[*goes_on.first().unwrap()]),
+                "{parts:?}: {goes_on:?}"
+            );
+            in_all.retain(|id| goes_on.contains(id));
+            // One without the others, and one or two in which they are in again.
+            assert!(report.epochs >= 2 && report.waiting == 0, "{parts:?}: {report:?}");
+        }
+        assert_eq!(in_all.len(), 1, "whoever has the lowest key");
+    }
+}
+
+#[test]
+fn of_three_thirds_all_wait_and_go_on_as_they_were() {
+    let plan = Plan { calm: 80, ..calm(6, 0, vec![(0, Fault::Split(vec![0, 0, 1, 1, 2, 2], 70))]) };
+    let (standings, report) = at(60, &plan);
+    let no_quorum = Standing::Waiting(Why::NoQuorum { heard: 2, voters: 6 });
+    assert!(standings.len() == 6 && standings.values().all(|one| *one == no_quorum), "{standings:?}");
+    assert_eq!((report.epochs, report.waiting), (0, 0));
+}
+
+#[test]
+fn fewer_than_the_minimum_wait_until_another_one_joins() {
+    // With a witness half of them may be gone; without one, fewer.
+    for (founders, witnesses, min) in [(4, 1, 3), (5, 0, 4)] {
+        let base = calm(founders, witnesses, Vec::new());
+        let settings = Settings { min_members: min, ..base.settings.clone() };
+        let kills = [1, 2].map(|id| (10, Fault::Kill(id, true)));
+        let waits = Plan { settings, members: founders + 1, faults: kills.to_vec(), calm: 100, ..base };
+        let joins =
+            Plan { faults: [kills.to_vec(), vec![(60, Fault::Join(founders))]].concat(), ..waits.clone() };
+        let members = founders - 2;
+        for plan in [&waits, &joins] {
+            let (mut standings, report) = at(60, plan);
+            standings.retain(|&id, _| id < founders);
+            let few = Standing::Waiting(Why::TooFew { members, min });
+            assert!(standings.len() == members && standings.values().all(|one| *one == few), "{standings:?}");
+            let goes_on = u64::from(plan.faults.len() > 2);
+            assert_eq!((report.epochs, report.waiting), (goes_on, 1 - goes_on));
+        }
+    }
+}
+
+#[test]
+fn who_is_lost_again_and_again_waits_longer_each_time() {
+    const DIES: [u64; 4] = [30, 80, 150, 250];
+    let away_each = |penalty| {
+        let faults = DIES.iter().flat_map(|&at| [(at, Fault::Kill(2, true)), (at + 12, Fault::Restart(2))]);
+        let base = calm(5, 0, faults.collect());
+        let plan = Plan { settings: Settings { penalty, ..base.settings.clone() }, calm: 400, ..base };
+        let mut away = DIES.map(|_| 0);
+        let ticks = watch(&plan, |now, standings| {
+            if standings.get(&2) != Some(&Standing::Settled) {
+                if let Some(last) = DIES.iter().rposition(|&at| at < now) {
+                    away[last] += 1;
+                }
+            }
+        });
+        ticks.unwrap();
+        away
+    };
+    let away = away_each(scenario(7).settings.penalty);
+    assert!(away.is_sorted_by(|one, next| one < next), "{away:?}");
+    let (least, most) = (away_each(0).into_iter().min(), away_each(0).into_iter().max());
+    assert!(most < least.map(|least| least + 5), "without a penalty all are alike: {least:?} to {most:?}");
+}
+
+#[test]
+fn two_that_join_within_a_short_time_cost_one_epoch() {
+    let joins = vec![(10, Fault::Join(4)), (12, Fault::Join(5))];
+    let plan = Plan { members: 6, ..calm(4, 0, joins) };
+    assert_eq!(run(&plan).unwrap().epochs, 1);
+    let hasty = Settings { batch: 0, ..plan.settings.clone() };
+    assert_eq!(run(&Plan { settings: hasty, ..plan }).unwrap().epochs, 2);
+}
+
+#[test]
+fn whoever_proposes_may_be_killed_at_any_time_of_the_vote() {
+    for (witnesses, delay, is_heard) in
+        [(0, 1, true), (0, 1, false), (0, 3, true), (1, 2, true), (3, 3, false)]
+    {
+        let mut epochs = BTreeSet::new();
+        for later in 0..=20 {
+            // Of the others rank 0 proposes first, and then rank 1; a vote takes some four messages behind each other.
+            for kills in [vec![0], vec![0, 1]] {
+                let at =
+                    |(place, &id): (usize, &usize)| (10 + later + place as u64, Fault::Kill(id, is_heard));
+                let votes = kills.iter().enumerate().map(at);
+                let faults = [(10, Fault::Kill(4, true))].into_iter().chain(votes).collect();
+                let plan = Plan { delay, ..calm(7, witnesses, faults) };
+                let report = run(&plan).unwrap_or_else(|wrong| panic!("{:?}: {wrong}", plan.faults));
+                assert_eq!(report.waiting, 0, "{:?}", plan.faults);
+                epochs.insert(report.epochs);
+            }
+        }
+        // Some died before all was agreed without who was lost first, and some behind that.
+        assert!(epochs.contains(&1) && epochs.contains(&2), "{epochs:?}");
+    }
 }

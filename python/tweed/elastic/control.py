@@ -25,6 +25,13 @@ from tweed.exchange.hub.wire.address import HubAddress
 log = logging.getLogger("tweed")
 
 _NEVER = 1 << 63
+#: A step is under way for so long, and there can be no next epoch: it may wait for who is lost.
+_LATE_S = 2.0
+#: To who joins.
+ALL_GONE = (
+    "all members that were called are gone: join others. Or a process with the same key has joined them: "
+    "give each its own key file"
+)
 #: No message between members is longer: an epoch of 1024 members twice.
 MOST_BYTES = 1 << 18
 
@@ -41,8 +48,8 @@ class Elastic:
         docs/security.md.
       port: that joiners call; 0: any, and `Control.address` says which.
       key_file: keeps this process's permanent id; None: TWEED_KEY_FILE, or another one each time.
-      witnesses: "KEY@host:port" of processes that decide who is a member, as `tweed witness` prints it.
-        None: the members decide, and half of them or more must not be lost at once.
+      witnesses: "KEY@host:port" of 1, 3 or 5 processes that decide who is a member, as `tweed witness`
+        prints it. None: the members decide, and half of them or more must not be lost at once.
       about: what the run says about itself to who joins, such as its settings: `Control.elastic.about`.
       joiner_mbit: Mbit/s that this member gives to who joins, at most, so that steps of those that train
         stay quick: a quarter of its uplink is a good share. None: what its links take.
@@ -52,7 +59,7 @@ class Elastic:
 
     Who joins a run takes from it the numbers of members, the witnesses, and what it says about itself.
 
-    Raises: UsageError if there is no such number of members, or no such witness.
+    Raises: UsageError if there is no such number of members or witnesses, or no such witness.
     """
 
     min_members: int
@@ -75,6 +82,12 @@ class Elastic:
         if None in keys or len(set(keys)) < len(keys):
             raise UsageError(
                 f"witnesses={self.witnesses}: give KEY@HOST:PORT of each once, as `tweed witness` prints it"
+            )
+
+        if keys and len(keys) % 2 == 0:
+            raise UsageError(
+                f"{len(keys)} witnesses: more than half must be heard, so that as many may be lost as of "
+                f"{len(keys) - 1}. Give 1, 3 or 5"
             )
 
     def witness_addresses(self) -> list[HubAddress]:
@@ -133,6 +146,7 @@ class Control:
       key: of this process.
       address: "host:port" that joiners call; empty: nobody can.
       joins: it is a joiner that has yet to be let in.
+      in_group: the group of an epoch stands, so steps may count.
     """
 
     def __init__(
@@ -155,7 +169,8 @@ class Control:
         self._changed, self._closed, self._ticks = Condition(), False, not self.joins
         given = elastic.joiner_mbit
         self._joiners = Joiners(links.key, None if given is None else given * 1e6 / 8)
-        self._leaves, self._told = False, ""
+        self._leaves, self._told, self.in_group = False, "", False
+        self._stepped = time.monotonic()
         self._noted, self._hold_from = 0, dict[int, int]()  # the last epoch; by number, from which step
         self._failed: BaseException | None = None
         self._when_changed: Callable[[Epoch], None] = lambda epoch: None
@@ -179,6 +194,11 @@ class Control:
         return Epoch(found[0], members, found[4], witnesses, found[5], tuple(found[3]))
 
     @property
+    def stands_still(self) -> bool:
+        """No step counts, and there can be no next epoch, until others come."""
+        return not self.in_group and self._node.standing()[0] == "waiting"
+
+    @property
     def meeting(self) -> Meeting:
         """The last one that was called."""
         return self._meeting
@@ -186,6 +206,7 @@ class Control:
     def step(self, step: int) -> None:
         """This step is the next that is not counted."""
         self._node.step(step)
+        self._stepped = time.monotonic()
         with self._changed:
             self._joiners.step(step)
 
@@ -248,6 +269,7 @@ class Control:
         Raises:
           Evicted: the others have gone on without this process; it says what to do.
           Left: so they have, as it was to leave.
+          PeerLost: this joiner is linked to nobody any more.
           DeadlineExceeded: it took too long; says why, if there is no next epoch.
           UsageError: the members have other witnesses than this process was given.
         """
@@ -274,6 +296,8 @@ class Control:
                     )
                 if condition(epoch, meeting):
                     return epoch, meeting
+                if self.joins and self._noted == 0:  # it is in no epoch yet
+                    self._reached()
                 self._tell("waiting for members", why)
                 if time.monotonic() >= until:
                     raise DeadlineExceeded(
@@ -314,7 +338,8 @@ class Control:
                 self._joiners.is_in()
 
     def take_state(self, own_bytes: int, timeout_s: float) -> State | None:
-        """Asks for a copy of the state, and waits for it; None: this attempt has failed.
+        """Asks for a copy of the state, and waits for it; None: this attempt has failed, or this process is
+        to be let in first (`must_ask_again` is false then).
 
         Args:
           own_bytes: of what it is copied into.
@@ -324,10 +349,8 @@ class Control:
           DeadlineExceeded: it did not come in time.
         """
         with self._changed:
-            linked = [key for key in self._addresses if key in self._linked]
+            linked = self._reached()
             linked.sort(key=lambda key: not self._addresses[key])  # who can be called reaches the others
-            if not linked:
-                raise PeerLost("all members that were called are gone: join others")
             # Members come first, but some may be gone, and whoever was called may be a joiner as well.
             self._joiners.ask(linked, own_bytes)
         found: list[State] = []
@@ -338,10 +361,18 @@ class Control:
             return bool(found) or self._joiners.refused is not None
 
         self.wait_for(come, timeout_s, "copy of the state of members, which give it while they count steps,")
+        self._ticks = self._ticks or self._joiners.asks_in
         refused = self._joiners.refused
         if not found and refused is not None and refused.final:
             raise PeerLost(f"this process cannot join: {refused.reason}")
         return found[0] if found else None
+
+    def _reached(self) -> list[str]:
+        """Keys of those that a joiner is linked to. Raises: PeerLost if there is none: nobody lets it in."""
+        linked = [key for key in self._addresses if key in self._linked]
+        if not linked:
+            raise PeerLost(ALL_GONE)
+        return linked
 
     @property
     def cut_off(self) -> bool:
@@ -379,6 +410,12 @@ class Control:
             log.warning("%s: %s", what, why)
         self._told = why
 
+    def _tell_of_a_late_step(self) -> None:
+        """Of a network that is split the side that cannot go on may be within a call that nothing aborts."""
+        standing, why = self._node.standing()
+        if standing == "waiting" and time.monotonic() > self._stepped + _LATE_S:
+            self._tell("waiting for members", why)
+
     def _run(self) -> None:
         try:
             self._drive()
@@ -392,7 +429,9 @@ class Control:
             self._call_witnesses()
             self._call_joiners()
             self._linked.turn(ticks=self._ticks)
+            self._tell_of_a_late_step()
             with self._changed:
+                self._joiners.stand_still(self.stands_still)
                 while (said := self._joiners.poll(time.monotonic())) is not None:
                     self._linked.say(*said)
                 self._changed.notify_all()

@@ -94,13 +94,14 @@ class Groups:
             GroupRequest(compare_clocks=False, missing=epoch.missing),
         )
         wait.end()
-        self._meeting = meeting
+        self._meeting, self._control.in_group = meeting, True
         with self._standing:
             self._members, self._without = epoch.members, epoch.cut
         return epoch.members
 
     def leave(self) -> None:
         """Ends the group, if there is one."""
+        self._control.in_group = False
         with self._standing:
             self._members = ()
         group, self.group = self.group, None
@@ -134,12 +135,17 @@ class Groups:
             passed = meeting.epoch == epoch.number and meeting.port == 0
             return (meeting.host if passed else epoch.caller) == key
 
+        def is_next(epoch: Epoch, meeting: Meeting) -> bool:
+            return epoch.number > last.epoch and key in epoch.members
+
         try:
-            epoch, _ = self._control.wait_for(
-                lambda epoch, _: epoch.number > last.epoch and key in epoch.members, _AGAIN_S
-            )
+            epoch, _ = self._control.wait_for(is_next, _AGAIN_S)
         except DeadlineExceeded:
-            epoch = self._control.epoch
+            # Nobody is lost, and all meet again; or there can be no next epoch yet, and they wait for one.
+            epoch, _ = self._control.wait_for(
+                lambda epoch, meeting: is_next(epoch, meeting) or not self._control.stands_still,
+                self._timeout_s,
+            )
         while not (calls(epoch, self._control.meeting) and self._control.address):
             if calls(epoch, self._control.meeting):
                 self._control.pass_on(epoch, self._attempt(epoch))

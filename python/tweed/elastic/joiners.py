@@ -43,6 +43,7 @@ class Joiners:
         self._donors: dict[str, Donor] = {}
         self._copy: Copy | None = None
         self._step, self._lead = 0, 2
+        self._stands_still = False
         self._says: deque[tuple[str, bytes]] = deque()
 
     def step(self, step: int) -> None:
@@ -73,6 +74,9 @@ class Joiners:
             elif copy is not None and said.attempt == copy.attempt:
                 copy.sources.update(said.donors)
                 copy.donors = said.donors
+                if not said.donors:
+                    self.asks_in = True
+                    self.refused = Refused(copy.attempt, "members wait for others to come", final=False)
         elif isinstance(said, Got):
             donor = self._donors.get(key)
             if donor is not None and donor.order.attempt == said.attempt:
@@ -96,6 +100,15 @@ class Joiners:
                 self._refuse(key, donor, "a donor was lost", final=False)
         if self._copy is not None and not self._copy.sources <= set(members):
             self.refused = Refused(self._copy.attempt, "a member was lost while it gave", final=False)
+
+    def stand_still(self, stands_still: bool) -> None:
+        """Whether members count no steps until others come: no step is that at which a donor is to copy, so
+        who asks is let in first, and gets the whole state then."""
+        if stands_still and not self._stands_still:
+            for key, donor in list(self._donors.items()):
+                if not donor.begun:
+                    self._refuse(key, donor, "members wait for others to come", final=False)
+        self._stands_still = stands_still
 
     def poll(self, now: float) -> tuple[str, bytes] | None:
         """What is to be sent next, and to whom."""
@@ -151,6 +164,9 @@ class Joiners:
         """A joiner has asked this member: all give their part."""
         if self.key not in members:
             self._says.append((joiner, packed(Refused(ask.attempt, "who was asked is no member", False))))
+            return
+        if self._stands_still:
+            self._says.append((joiner, packed(Give(joiner, ask.attempt, self._step, []))))
             return
         step = self._step + max(1, min(ask.lead, _MOST_LEAD))
         donors = [key for key in members if key in ask.linked or key == self.key]

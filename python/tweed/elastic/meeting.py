@@ -13,7 +13,7 @@ from torch.distributed import HashStore, PrefixStore, TCPStore  # type: ignore[a
 from torch.distributed.rendezvous import rendezvous
 
 from tweed import _core
-from tweed.elastic.control import MOST_BYTES, Control, Elastic
+from tweed.elastic.control import ALL_GONE, MOST_BYTES, Control, Elastic
 from tweed.elastic.linked import later_life, settings
 from tweed.elastic.messages import TEXT, Hello, Known, Life, packed, read
 from tweed.errors import DeadlineExceeded, PeerLost, TweedError, UsageError
@@ -35,8 +35,8 @@ def start(store: Any, rank: int, size: int, elastic: Elastic, timeout_s: float =
       store: torch's, a `dist.Store`.
 
     Raises:
-      UsageError: there are more founders than there may be members, or fewer than there must be; or a witness
-        has seen another run.
+      UsageError: there are more founders than there may be members, or fewer than there must be; a witness
+        has seen another run; one of them has another secret.
       PeerLost: a witness is not reached.
       DeadlineExceeded: one of them did not come in time.
     """
@@ -133,7 +133,7 @@ def join(address: str | None = None, elastic: Elastic = _OF_OTHERS, timeout_s: f
       elastic: how this process is reached; how many members there may be is taken from the others.
 
     Raises:
-      UsageError: no address is given.
+      UsageError: no address is given, or the members have another secret.
       PeerLost: none of them answers.
       DeadlineExceeded: a member did not answer in time.
     """
@@ -279,7 +279,7 @@ class _Joiner:
             self._asked.discard(link)
             self.addresses.pop(self.linked.pop(link, ""), None)
             if not self.linked:
-                raise PeerLost(f"the members that were called are gone: {what}")
+                raise PeerLost(f"{ALL_GONE} ({what})")
         elif what[:1] == bytes([TEXT]) and isinstance(said := read(what), Known | Hello):
             if isinstance(said, Hello):  # another joiner, which waits as this one does
                 self.addresses[self.linked[link]] = said.address

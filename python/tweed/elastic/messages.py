@@ -82,7 +82,8 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Give:
-    """All these copy their part of the state at the begin of this step, for a joiner."""
+    """All these copy their part of the state at the begin of this step, for a joiner. Without donors: members
+    count no steps until others come, so it is to ask to be let in first."""
 
     joiner: str
     attempt: int

@@ -104,13 +104,14 @@ class ElasticRun:
         self._offered = -1  # the step at whose begin this process has copied what joiners were to get
         self._checked = (-1, 0)  # the step and the epoch at which members have compared what they keep
         self._is_new = not control.joins  # a founder that has yet to get the state that all begin with
+        self._given = 0  # steps that the caller has
         if control.joins:
-            self._member = self._copied(sampler)
+            self._copy(sampler)
         else:
             self._member = self._founder(sampler)
-            self._control.step(self._member.counted)
+            self._given = self._member.counted
+            self._control.step(self._given)
             self._regroup()
-        self._given = self._member.counted  # steps that the caller has
 
     @property
     def counted(self) -> int:
@@ -324,10 +325,13 @@ class ElasticRun:
 
     # Changing the group.
 
+    def _is_in(self, epoch: Epoch, meeting: Meeting) -> bool:
+        return self._control.key in epoch.members
+
     def _may_enter(self, epoch: Epoch, meeting: Meeting) -> bool:
         """There is a next epoch, and it holds from this step on, or its members meet already, as the one
         before it broke; if this process is to call them to the meeting, it does."""
-        if epoch.number <= self._groups.epoch or self._control.key not in epoch.members:
+        if epoch.number <= self._groups.epoch or not self._is_in(epoch, meeting):
             return False
         calls = epoch.caller == self._control.key and self._member.behind
         holds = self._member.counted >= self._control.holds_from(self._groups.epoch)
@@ -359,7 +363,10 @@ class ElasticRun:
         giver, takers = self._member.cut_off(told)
         if takers:
             log.warning(
-                "ranks %s get the whole state from rank %d: who gave them results was lost", takers, giver
+                "ranks %s get the whole state from rank %d: members waited for others to come, or who gave "
+                "them results was lost",
+                takers,
+                giver,
             )
         self._give_whole(giver, takers)
         self._found([is_new for *_, is_new in given], told)
@@ -393,6 +400,7 @@ class ElasticRun:
             where, result = self._load(state, self._member.sampler)
             self._member.copied(where, result)
             self._given = self._member.counted
+            self._control.step(self._given)
 
     def _founder(self, sampler: Sampler) -> Member:
         """It goes on from the last checkpoint."""
@@ -409,17 +417,24 @@ class ElasticRun:
 
     # Joining.
 
-    def _copied(self, sampler: Sampler) -> Member:
-        """This joiner has the members' state."""
+    def _copy(self, sampler: Sampler) -> None:
+        """This joiner gets the members' state. Where they count no steps until others come, it is let in
+        without, and gets it from one of them while all wait."""
         until, state = time.monotonic() + self._timeout_s, None
         own_bytes = State.of(of_objects(self._keep)).bytes
         while state is None:
             state = self._control.take_state(own_bytes, max(0.0, until - time.monotonic()))
+            if state is None and not self._control.must_ask_again:
+                self._member = Member(self._control.key, sampler)
+                self._control.wait_for(self._is_in, self._timeout_s, "epoch with this process")
+                self._regroup()
+                return
         follows, result = self._load(state, sampler)
         if result is None:
             raise DataError("the state is of no step that counts")
-        self._control.step(follows.step)
-        return Member(self._control.key, follows, result)
+        self._member = Member(self._control.key, follows, result)
+        self._given = self._member.counted
+        self._control.step(self._given)
 
     def _load(self, state: State, sampler: Sampler) -> tuple[Sampler, Tensor | None]:
         """This process keeps that state. Returns where its steps are, and the result of the last."""
@@ -459,8 +474,7 @@ class ElasticRun:
         what = f"result of step {self._member.counted}, and no epoch with this process"
         self._control.wait_for(come, self._timeout_s, what)
         if self._control.must_ask_again:
-            self._member = self._copied(self._member.sampler)
-            self._given = self._member.counted
+            self._copy(self._member.sampler)
         elif result:
             self._member.take(result[0])
             self._control.step(self._member.counted)

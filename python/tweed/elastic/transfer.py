@@ -11,6 +11,7 @@ in. Members stop giving when they have entered an epoch that it is in.
     a donor    moved by                               to
     AHEAD      `state`, at its step                   FLOWING
                a later step                           none: too late, the joiner asks anew (`Refused`)
+               no step is to count until others come  none: the joiner is let in first, with no state
     FLOWING    `result`, `got`, `poll`                FLOWING
                its joiner is let in (`last`)          ENDING
                more is kept for it than may be        none: it is too slow (`Refused`), and is told its rates
@@ -67,23 +68,23 @@ class Donor:
     state_bytes: int = 0
     acknowledged: int = 0
     kept: int = 0
+    begun: bool = False
     ending: bool = False
     _queue: deque[tuple[int, int, int, int, int, memoryview]] = field(default_factory=deque)
     _flying: int = 0
-    _begun: bool = False
     _first_result: float = 0.0
 
     def is_late(self, step: int) -> bool:
         """Its step is over, and nothing was copied."""
-        return not self._begun and step > self.order.step
+        return not self.begun and step > self.order.step
 
     def wants_state(self, step: int) -> bool:
         """This is its step."""
-        return not self._begun and step == self.order.step
+        return not self.begun and step == self.order.step
 
     def state(self, state: State, structure: bytes, now: float) -> None:
         """Copies its part."""
-        self._begun, self.began = True, now
+        self.begun, self.began = True, now
         if self.part == 0:
             self._put(STRUCTURE, self.order.step, 0, len(structure), memoryview(structure))
         donors = len(self.order.donors)
@@ -96,7 +97,7 @@ class Donor:
     def result(self, step: int, result: Tensor, mark: int, now: float) -> str:
         """The result of a step that counts, `[numel]`, and its `mark_of`. Returns why it cannot be given, or
         nothing."""
-        if not self._begun or self.ending:
+        if not self.begun or self.ending:
             return ""
         data = as_bytes(result)
         low, high = cut(len(data), self.part, len(self.order.donors))

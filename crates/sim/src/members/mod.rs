@@ -14,4 +14,4 @@ mod world;
 
 pub use plan::{scenario, Fault, Id, Plan};
 pub use traffic::{traffic, Traffic};
-pub use world::{describe, run, verify, Report};
+pub use world::{describe, run, verify, watch, Report, Standings};

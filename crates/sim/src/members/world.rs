@@ -15,6 +15,9 @@ const SETTLES: u64 = 160;
 /// Ticks after that in which nothing may change.
 const RESTS: u64 = 40;
 
+/// Where processes stand: those that live, the last life of each.
+pub type Standings = BTreeMap<Id, Standing>;
+
 /// What runs showed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -194,6 +197,11 @@ impl<'a> World<'a> {
         self.processes.iter().any(|process| process.id == id && process.is_alive)
     }
 
+    fn standings(&self) -> Standings {
+        let living = self.processes.iter().filter(|process| process.is_alive);
+        living.map(|process| (process.id, process.node.standing())).collect()
+    }
+
     fn kill(&mut self, id: Id, is_heard: bool) {
         self.report.kills += u64::from(self.lives(id));
         self.of(id).for_each(|process| process.is_alive = false);
@@ -371,11 +379,16 @@ fn text(epoch: &Epoch) -> String {
     format!("epoch {number} of [{}], missing {missing:?}, from step {first_step}", names(&epoch.members))
 }
 
-fn play(plan: &Plan, with_trace: bool) -> (Result<Report, String>, Vec<String>) {
+fn play(
+    plan: &Plan,
+    with_trace: bool,
+    mut seen: impl FnMut(u64, Standings),
+) -> (Result<Report, String>, Vec<String>) {
     let mut world = World::new(plan);
     world.trace = with_trace.then(Vec::new);
     while world.now < plan.calm + SETTLES && world.wrong.is_none() {
         world.tick();
+        seen(world.now, world.standings());
     }
     let epochs = world.agreed.len();
     for _ in 0..RESTS {
@@ -392,7 +405,15 @@ fn play(plan: &Plan, with_trace: bool) -> (Result<Report, String>, Vec<String>) 
 /// # Errors
 /// What must not be, in words: a defect of tweed.
 pub fn run(plan: &Plan) -> Result<Report, String> {
-    play(plan, false).0
+    play(plan, false, |_, _| {}).0
+}
+
+/// As [`run`]; `seen` is called with each tick, and where processes stand then.
+///
+/// # Errors
+/// See [`run`].
+pub fn watch(plan: &Plan, seen: impl FnMut(u64, Standings)) -> Result<Report, String> {
+    play(plan, false, seen).0
 }
 
 /// Runs the seed and says what is wrong about what came of it.
@@ -406,7 +427,7 @@ pub fn verify(seed: u64) -> Result<Report, String> {
 /// What happens in a run, for people.
 pub fn describe(seed: u64) -> String {
     let plan = scenario(seed);
-    let (result, trace) = play(&plan, true);
+    let (result, trace) = play(&plan, true, |_, _| {});
     let Plan { founders, members, witnesses, delay, lost, doubled, calm, .. } = plan;
     let head = format!(
         "{founders} founders of {members}, {witnesses} witnesses, at least {}; delay {delay}, lost {lost} %, doubled {doubled} %, \

@@ -1,0 +1,198 @@
+"""Members that train while something befalls them. Without pytest, as each rank imports it."""
+
+from __future__ import annotations
+
+import resource
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from tests.elastic.trains import KILLED_AT, STEPS, Trainee, kill_me, last_step, sampler
+from tests.faults.ring import logs_here
+from tweed.elastic import Checkpoints, Control, Elastic, ElasticRun, join, start, transfer
+from tweed.errors import Evicted, PeerLost, TweedError
+from tweed.testbed import say
+from tweed.train.folder import latest
+
+
+class Outcome(NamedTuple):
+    """Of a member that has trained to the end."""
+
+    digest: str
+    params: Tensor
+    counted: int
+    epochs: list[int]
+
+
+def ended(run: ElasticRun, trainee: Trainee) -> Outcome:
+    run.finish()
+    return Outcome(trainee.digest, trainee.params.detach(), run.counted, run.epochs)
+
+
+def founded(store: dist.Store, rank: int, size: int, elastic: Elastic) -> Control:
+    """One of those that begin; who joins finds it by the store."""
+    control = start(store, rank, size, elastic)
+    store.set(f"address {rank}", control.address)
+    return control
+
+
+def waits(rank: int, size: int, port: int, witness: str) -> Outcome:
+    """There must be three members, and two kill themselves; whoever is started again joins."""
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    is_founder = store.add(f"lives of {rank}", 1) == 1
+    elastic = Elastic(3, size, witnesses=(witness,))
+    logs_here()
+    if is_founder:
+        control = founded(store, rank, size, elastic)
+    else:
+        control = join(store.get("address 0").decode(), elastic)
+    trainee = Trainee()
+    run = ElasticRun(control, sampler(), trainee.keep, timeout_s=60)
+    while run.counted < STEPS:
+        dies = is_founder and rank >= 2 and run.counted == KILLED_AT
+        trainee.step(run, kill_me if dies else lambda: None)
+    found = ended(run, trainee)
+    control.close()
+    return found
+
+
+def copies(rank: int, size: int, port: int) -> Outcome:
+    """The last rank joins, and its copy takes two seconds. A donor that has given a part of it says so."""
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    is_founder, elastic = rank < size - 1, Elastic(1, size, joiner_mbit=1.5)
+    control = (
+        founded(store, rank, size - 1, elastic)
+        if is_founder
+        else join(store.get("address 0").decode(), elastic)
+    )
+    trainee, has_said = Trainee(), False
+    numbers = torch.rand(250_000, generator=torch.Generator().manual_seed(1))
+    ballast = torch.nn.ParameterList([torch.nn.Parameter(numbers, requires_grad=False)])
+    keep = trainee.keep | {"ballast": ballast}
+    run, last = ElasticRun(control, sampler(), keep, check_every=20), None
+    while last is None or run.counted < last:
+        trainee.step(run, lambda: time.sleep(0.005))
+        donors = control._joiners._donors.values()
+        if not has_said and any(0 < donor.acknowledged < donor.state_bytes for donor in donors):
+            say("gives")
+            has_said = True
+        if not is_founder and run.members:
+            store.set("it is in", "")
+        if last is None and store.check(["it is in"]):
+            last = last_step(store, run.counted)
+    found = ended(run, trainee)
+    control.close()
+    return found
+
+
+def too_slow(rank: int, size: int, port: int) -> Outcome | str:
+    """The last rank joins by links that take less than the steps make."""
+    transfer._KEPT_STATES, transfer._KEPT_BYTES = 1, 1 << 9  # else it would take some hundred megabytes
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    elastic, trainee = Elastic(1, size, joiner_mbit=0.002), Trainee()
+    if rank == size - 1:
+        control = join(store.get("address 0").decode(), elastic)
+        try:
+            run = ElasticRun(control, sampler(), trainee.keep)
+            while True:
+                trainee.step(run)
+        except PeerLost as error:
+            store.set("refused", "")
+            return str(error)
+        finally:
+            control.close()
+    control = founded(store, rank, size - 1, elastic)
+    run, last = ElasticRun(control, sampler(), trainee.keep), None
+    while last is None or run.counted < last:
+        trainee.step(run, lambda: time.sleep(0.002))
+        if last is None and store.check(["refused"]):
+            last = last_step(store, run.counted)
+    found = ended(run, trainee)
+    control.close()
+    return found
+
+
+def twins(rank: int, size: int, port: int, key_files: list[str]) -> Outcome | str:
+    """The last two ranks are one process that was started twice: they join with one key."""
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    founders, trainee = size - 2, Trainee()
+    is_founder = rank < founders
+    elastic = Elastic(1, size, key_file=None if is_founder else key_files[rank - founders])
+    try:
+        control = (
+            founded(store, rank, founders, elastic)
+            if is_founder
+            else join(store.get("address 0").decode(), elastic)
+        )
+        run, last = ElasticRun(control, sampler(), trainee.keep, check_every=1), None
+        while last is None or run.counted < last:
+            trainee.step(run, lambda: time.sleep(0.002))
+            if last is None and len(run.members) > founders and store.check(["one is out"]):
+                last = last_step(store, run.counted)
+        return ended(run, trainee)
+    except TweedError as error:
+        store.set("one is out", "")
+        return f"{type(error).__name__}: {error}"
+
+
+def parted(rank: int, size: int, folder: Path) -> tuple[str, Outcome | str]:
+    """All train until they are told that it is over. With the key of each."""
+    store = dist.FileStore(str(folder / "store"), size)
+    control = start(store, rank, size, Elastic(1, size))
+    run, trainee, last = ElasticRun(control, sampler(), timeout_s=60), Trainee(), None
+    logs_here()
+    told = 0
+    try:
+        while last is None or run.counted < last:
+            trainee.step(run, lambda: time.sleep(0.002))
+            if run.counted > KILLED_AT and run.epochs[-1] > told:
+                told = run.epochs[-1]
+                say(f"epoch {told}")
+            if last is None and (folder / "over").exists():
+                last = last_step(store, run.counted)
+        return control.key, ended(run, trainee)
+    except Evicted as error:
+        return control.key, str(error)
+    finally:
+        control.close()
+
+
+def stops_and_busy(rank: int, size: int, port: int) -> Outcome:
+    """Steps of 10 ms, for two seconds."""
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    control = start(store, rank, size, Elastic(1, size))
+    run, trainee = ElasticRun(control, sampler()), Trainee()
+    while run.counted < 4 * STEPS:
+        trainee.step(run, lambda: time.sleep(0.01))
+        if run.counted == KILLED_AT:
+            say("trains")
+    found = ended(run, trainee)
+    control.close()
+    return found
+
+
+def on_a_full_disk(rank: int, size: int, port: int, folder: Path) -> tuple[Outcome, list[int]]:
+    """From step 12 to 32 no file of rank 1 may grow. With which checkpoint counted then, and at the end."""
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    control, trainee = start(store, rank, size, Elastic(1, size)), Trainee()
+    checkpoints, found = Checkpoints(folder, 5), []
+    run = ElasticRun(control, sampler(), trainee.keep, checkpoints=checkpoints)
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    logs_here()
+    while run.counted < 40:
+        trainee.step(run)
+        if run.counted in (12, 32):
+            checkpoints.wait()
+            dist.barrier()
+            found.append(latest(folder))
+            dist.barrier()
+            if rank == 1:
+                most = 0 if run.counted == 12 else hard
+                resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+    outcome = ended(run, trainee)
+    control.close()
+    return outcome, [*found, latest(folder)]
