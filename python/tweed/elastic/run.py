@@ -17,7 +17,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from itertools import zip_longest
 from types import FrameType
 from typing import Any
 
@@ -28,8 +27,9 @@ from tweed.data.sampler import Sampler
 from tweed.elastic.checkpoint import Checkpoints, writers
 from tweed.elastic.control import Control, Epoch
 from tweed.elastic.group import Groups
+from tweed.elastic.kept import Kept, position_of, samples_of
 from tweed.elastic.messages import Meeting
-from tweed.elastic.state import State, Stateful, broadcast, of_objects
+from tweed.elastic.state import State, Stateful, broadcast
 from tweed.errors import (
     Aborted,
     DataError,
@@ -37,7 +37,6 @@ from tweed.errors import (
     Evicted,
     Left,
     PeerLost,
-    ShapeMismatch,
     TweedError,
     UsageError,
 )
@@ -91,8 +90,8 @@ class ElasticRun:
         terms: Sequence[str] = (),
         total: Sum | None = None,
     ) -> None:
-        self._control, self._keep, self._timeout_s = control, dict(keep or {}), timeout_s
-        self._check_every, self._checkpoints, self._terms = check_every, checkpoints, list(terms)
+        self._control, self._kept, self._timeout_s = control, Kept(keep or {}, terms), timeout_s
+        self._check_every, self._checkpoints = check_every, checkpoints
         self._total = total or _all_reduced
         self._groups = Groups(control, timeout_s)
         self.epochs: list[int] = []
@@ -247,14 +246,12 @@ class ElasticRun:
     def samples(self) -> list[int]:
         """What must be the same at all members: how many samples there are, the seed of their order, and the
         batch."""
-        return _samples(self._member.sampler)
+        return samples_of(self._member.sampler)
 
     @property
     def position(self) -> dict[str, Any]:
         """Where the steps are in which samples, as plain values."""
-        sampler = self._member.sampler
-        where = {"step": sampler.step, "cursor": sampler.cursor, "again": list(sampler.again)}
-        return {"where": where, "samples": _samples(sampler)}
+        return position_of(self._member.sampler)
 
     @property
     def ahead(self) -> Ahead:
@@ -272,8 +269,7 @@ class ElasticRun:
         return self._groups.group
 
     def _state(self) -> State:
-        tree = {"kept": of_objects(self._keep), "result": self._member.commit.result, "terms": self._terms}
-        return State.of(tree | self.position)
+        return self._kept.state(self._member.sampler, self._member.commit.result)
 
     def _begin(self, first: Callable[[], None] | None) -> None:
         """Rank 0 does what is to be done once before the next step."""
@@ -302,7 +298,7 @@ class ElasticRun:
         if self._check_every == 0 or self._given % self._check_every != 0 or self._checked == now:
             return
         self._checked = now
-        digests = self._gathered("a check", State.of(of_objects(self._keep)).digests())
+        digests = self._gathered("a check", self._kept.now.digests())
         most, _ = Counter(digest for (digest,) in digests).most_common(1)[0]
         if odd := [rank for rank, (digest,) in enumerate(digests) if digest != most]:
             raise TweedError(
@@ -390,7 +386,7 @@ class ElasticRun:
         rank = self._group.rank()
         state = broadcast(self._state() if rank == giver else None, self._group, giver)
         if rank in takers:
-            where, result = self._load(state, self._member.sampler)
+            where, result = self._kept.load(state, self._member.sampler)
             self._member.copied(where, result)
             self._given = self._member.counted
 
@@ -402,7 +398,7 @@ class ElasticRun:
             state = self._checkpoints.load()
         if state is None:
             return Member(self._control.key, sampler)
-        follows, result = self._load(state, sampler)
+        follows, result = self._kept.load(state, sampler)
         member = Member(self._control.key, follows)
         member.copied(follows, result)
         return member
@@ -412,38 +408,14 @@ class ElasticRun:
     def _copied(self, sampler: Sampler) -> Member:
         """This joiner has the members' state."""
         until, state = time.monotonic() + self._timeout_s, None
-        own_bytes = State.of(of_objects(self._keep)).bytes
+        own_bytes = self._kept.now.bytes
         while state is None:
             state = self._control.take_state(own_bytes, max(0.0, until - time.monotonic()))
-        follows, result = self._load(state, sampler)
+        follows, result = self._kept.load(state, sampler)
         if result is None:
             raise DataError("the state is of no step that counts")
         self._control.step(follows.step)
         return Member(self._control.key, follows, result)
-
-    def _load(self, state: State, sampler: Sampler) -> tuple[Sampler, Tensor | None]:
-        """This process keeps that state. Returns where its steps are, and the result of the last."""
-        tree, own = state.tree, _samples(sampler)
-        if tree["samples"] != own:
-            raise UsageError(
-                f"the state is of {tree['samples']} (samples, seed, batch), and this process was given "
-                f"{own}: give all the same"
-            )
-        if set(tree["kept"]) != set(self._keep):
-            raise UsageError(
-                f"the state has {sorted(tree['kept'])}, and this process keeps {sorted(self._keep)}"
-            )
-        for theirs, mine in zip_longest(tree.get("terms", ()), self._terms, fillvalue="nothing"):
-            if theirs != mine:
-                raise ShapeMismatch(
-                    f"members do not hold the same model and settings: the others have {theirs}, and this "
-                    f"process has {mine}"
-                )
-        for name, kept in self._keep.items():
-            kept.load_state_dict(tree["kept"][name])
-        where = tree["where"]
-        cursor, again = where["cursor"], tuple(where["again"])
-        return Sampler(sampler.order, sampler.batch, False, where["step"], cursor, again), tree["result"]
 
     def _follow(self) -> None:
         """Takes the next step's result from the others, or enters the epoch that lets this process in."""
@@ -496,8 +468,3 @@ def leaving(leave: Callable[[], None], *signals: signal.Signals) -> Iterator[Non
             yield
     finally:
         restore()
-
-
-def _samples(sampler: Sampler) -> list[int]:
-    """What must be the same at all members."""
-    return [sampler.order.numel, sampler.order.seed, sampler.batch]
