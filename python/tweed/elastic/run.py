@@ -27,7 +27,7 @@ from tweed.data.sampler import Sampler
 from tweed.elastic.checkpoint import Checkpoints, writers
 from tweed.elastic.control import Control, Epoch
 from tweed.elastic.group import Groups
-from tweed.elastic.kept import Kept, position_of, samples_of
+from tweed.elastic.kept import Kept
 from tweed.elastic.messages import Meeting
 from tweed.elastic.state import State, Stateful, broadcast
 from tweed.errors import (
@@ -60,7 +60,7 @@ class ElasticRun:
 
     Args:
       control: this process among the members.
-      sampler: whose batch is that of all members together; the same at all.
+      sampler: whose batch is that of all members together, or of each; the same at all.
       keep: what all members have in the same state, such as a model and an optimizer: joiners get a copy.
       timeout_s: the longest that a collective, or the wait for a next group, may take.
       checkpoints: where it goes on from, if one is there, and writes what is kept, each member its part.
@@ -243,15 +243,14 @@ class ElasticRun:
         self._groups.leave()
 
     @property
-    def samples(self) -> list[int]:
-        """What must be the same at all members: how many samples there are, the seed of their order, and the
-        batch."""
-        return samples_of(self._member.sampler)
+    def samples(self) -> dict[str, int]:
+        """See `Sampler.samples`."""
+        return self._member.sampler.samples
 
     @property
     def position(self) -> dict[str, Any]:
-        """Where the steps are in which samples, as plain values."""
-        return position_of(self._member.sampler)
+        """See `Sampler.position`."""
+        return self._member.sampler.position
 
     @property
     def ahead(self) -> Ahead:
@@ -290,7 +289,7 @@ class ElasticRun:
         step, result = self._member.counted, self._member.commit.result
         assert result is not None  # it has just been kept
         self._control.step(step)
-        self._control.give_result(step - 1, result)
+        self._control.give_result(step - 1, result, self._member.sampler.where)
 
     def _check(self) -> None:
         """Members have the same bytes."""
@@ -351,7 +350,7 @@ class ElasticRun:
         self._writers = writers([place for _, place, _ in given])
         plan = self._member.enter(members, told)
         if isinstance(plan, Take):
-            self._take(plan)
+            self._take(plan, told[plan.giver].where)
         giver, takers = self._member.cut_off(told)
         if takers:
             log.warning(
@@ -361,15 +360,15 @@ class ElasticRun:
         self._found([is_new for *_, is_new in given], told)
         self._control.entered(members, behind=self._member.behind)
 
-    def _take(self, plan: Take) -> None:
-        """Who lacks the last step gets its result."""
+    def _take(self, plan: Take, where: Sequence[int]) -> None:
+        """Who lacks the last step gets its result, and where the giver's steps are with it."""
         takes, commit = self._group.rank() in plan.takers, self._member.commit
         kept = commit.contribution if takes else commit.result
         assert kept is not None  # all have contributed to a step that counts anywhere, or were given its like
         result = kept.clone()
         dist.broadcast(result, group=self._group, group_src=plan.giver)
         if takes:
-            self._member.take(result)
+            self._member.take(result, where)
             self._counted()
 
     def _found(self, new: Sequence[bool], told: Mapping[int, Standing]) -> None:
@@ -419,22 +418,22 @@ class ElasticRun:
 
     def _follow(self) -> None:
         """Takes the next step's result from the others, or enters the epoch that lets this process in."""
-        result: list[Tensor] = []
+        results: list[tuple[Tensor, Sequence[int]]] = []
         like = self._member.commit.result
         assert like is not None  # it was given
 
         def come(epoch: Epoch, meeting: Meeting) -> bool:
             found = self._control.take_result(self._member.counted, like)
-            result.extend([] if found is None else [found])
-            return bool(result) or self._may_enter(epoch, meeting) or self._control.must_ask_again
+            results.extend([] if found is None else [found])
+            return bool(results) or self._may_enter(epoch, meeting) or self._control.must_ask_again
 
         what = f"result of step {self._member.counted}, and no epoch with this process"
         self._control.wait_for(come, self._timeout_s, what)
         if self._control.must_ask_again:
             self._member = self._copied(self._member.sampler)
             self._given = self._member.counted
-        elif result:
-            self._member.take(result[0])
+        elif results:
+            self._member.take(*results[0])
             self._control.step(self._member.counted)
             if not self._member.behind:
                 self._control.entered(self.members, behind=False)
