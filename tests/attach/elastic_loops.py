@@ -17,13 +17,13 @@ from torch.utils.data import Subset, TensorDataset
 import tweed
 from tests.faults.ring import logs_here
 from tweed.attach.elastic import ElasticTraining
-from tweed.data.sampler import GlobalOrder
+from tweed.data.sampler import GlobalOrder, Sampler
 from tweed.elastic import Control, Elastic, join, start
 from tweed.errors import ShapeMismatch, TweedError, UsageError
 from tweed.exchange.shards import whole
 from tweed.testbed import say
 
-SAMPLES, BATCH, STEPS, KILLED_AT, TOGETHER = 60, 12, 30, 10, 20
+SAMPLES, BATCH, PER_MEMBER, STEPS, KILLED_AT, TOGETHER = 60, 12, 5, 30, 10, 20
 
 
 def dataset() -> TensorDataset:
@@ -104,6 +104,19 @@ def undisturbed(steps: int) -> Tensor:
     return trainee.flat
 
 
+def each_with_its_own(members: int, lost: int) -> Tensor:
+    """The same with a batch per member, where one is lost within step `KILLED_AT`: its samples come later."""
+    trainee, (x, y), ranks = Trainee(0), dataset().tensors, [str(rank) for rank in range(members)]
+    sampler = Sampler(GlobalOrder(SAMPLES, seed=3), PER_MEMBER, per_member=True)
+    left = [rank for rank in ranks if rank != str(lost)]
+    for step in range(STEPS):
+        deal = sampler.dealt([ranks] if step < KILLED_AT else [ranks, left] if step == KILLED_AT else [left])
+        samples = sampler.order.samples(deal.places)
+        trainee.learn(x[samples], y[samples])
+        sampler = sampler.counted(deal)
+    return trainee.flat
+
+
 def ended(run: ElasticTraining, trainee: Trainee, iterations: int) -> Ended:
     digest = hashlib.sha256(trainee.flat.numpy().tobytes()).hexdigest()
     lr = trainee.optimizer.param_groups[0]["lr"]
@@ -121,10 +134,11 @@ def trains(rank: int, size: int, port: int, dies: dict[int, int], options: dict[
     trainee, at, iterations = Trainee(rank, **looks), dies.get(rank), 0
     control = start(store, rank, size, Elastic(1, size))
     strategy = options.pop("strategy", tweed.every_step())
+    options |= {} if "per_member" in options else {"batch": BATCH}
     run = tweed.attach(trainee.model, trainee.optimizer, strategy, elastic=control)
     trainee.keep(run)
     with run, run.leaving_on(signal.SIGTERM):
-        for x, y in run.batches(dataset(), STEPS, BATCH, seed=3, check_every=1, **options):
+        for x, y in run.batches(dataset(), STEPS, seed=3, check_every=1, **options):
             if at is not None and run.counted == -at:
                 os.kill(os.getpid(), signal.SIGTERM)
                 at = None
@@ -197,7 +211,14 @@ def spreads(rank: int, size: int, port: int, dies: dict[int, int], options: dict
         return str(error)
 
 
-def joins(rank: int, size: int, port: int, victim: int | None, strategy: str = "every_step") -> Ended:
+def joins(
+    rank: int,
+    size: int,
+    port: int,
+    victim: int | None,
+    strategy: str = "every_step",
+    batch: str = "batch",
+) -> Ended:
     """The last rank joins, all go on for some steps together, and one may kill itself then."""
     store, last = dist.TCPStore("127.0.0.1", port, is_master=False), 10**6
     if rank < size - 1:
@@ -208,7 +229,8 @@ def joins(rank: int, size: int, port: int, victim: int | None, strategy: str = "
     trainee, iterations = Trainee(rank), 0
     with tweed.attach(trainee.model, trainee.optimizer, strategy, elastic=control) as run:
         trainee.keep(run)
-        for x, y in run.batches(dataset(), 10**6, BATCH, seed=3, check_every=1):
+        deal: Any = {batch: BATCH if batch == "batch" else PER_MEMBER}
+        for x, y in run.batches(dataset(), 10**6, seed=3, check_every=1, **deal):
             dies = rank == victim and run.counted == last - TOGETHER // 2
             trainee.learn(x, y, kill_me if dies else lambda: None)
             iterations += 1

@@ -21,10 +21,12 @@ import tweed
 from tests.attach.elastic_loops import (
     BATCH,
     KILLED_AT,
+    PER_MEMBER,
     STEPS,
     Trainee,
     dataset,
     differs,
+    each_with_its_own,
     interrupted,
     joins,
     resumes,
@@ -77,6 +79,27 @@ def test_a_rank_that_is_killed_within_a_step_leaves_it_whole(victim: int, option
     # An iteration of one sample each; of whole shares, one more where samples of the lost were dealt again.
     most = STEPS * 4 + 2 if "at_most" in options else STEPS + 2
     assert all(STEPS <= one.iterations <= most for one in found)
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 1, "multiprocessing_context": "fork"}])
+def test_with_a_batch_per_member_the_samples_of_one_that_is_killed_come_later(
+    options: dict[str, Any],
+) -> None:
+    place, options = store(), options | {"per_member": PER_MEMBER}
+    with Ranks(trains, 4, place.port, {1: KILLED_AT}, options) as ranks:
+        found = list(endings(ranks, 3).values())
+    assert len({one.digest for one in found}) == 1
+    # Nobody computes samples of the lost within the step: each iteration counts.
+    assert all(one.counted == STEPS == one.iterations and one.epochs == [1, 2] for one in found)
+    assert torch.allclose(found[0].flat, each_with_its_own(4, 1), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("victim", [None, 3])
+def test_who_joins_deals_as_the_others_do_with_a_batch_per_member(victim: int | None) -> None:
+    place = store()
+    with Ranks(joins, 4, place.port, victim, "every_step", "per_member") as ranks:
+        found = list(endings(ranks, 4 if victim is None else 3).values())
+    assert len({(one.digest, one.counted) for one in found}) == 1
 
 
 def test_who_leaves_ends_its_loop_and_more_members_than_samples_are_no_harm() -> None:
@@ -156,7 +179,7 @@ def test_who_joins_goes_through_the_same_loop(victim: int | None) -> None:
     ("what", "words"),
     [
         ("model", r"do not hold the same model.* and this process has"),
-        ("data", r"\[60, 3, 12\].*\[20, 3, 12\]"),
+        ("data", "'samples': 60.*'samples': 20"),
     ],
 )
 def test_who_has_something_else_is_told_and_the_others_go_on(what: str, words: str) -> None:
@@ -287,6 +310,8 @@ def _no_sync(trainee: Trainee, run: ElasticTraining) -> None:
         (lambda trainee, run: draw(run, shuffle=True), "samples of a step of all together"),
         (lambda trainee, run: draw(run, sampler=[1]), "a part of the data for each rank would be lost"),
         (lambda trainee, run: next(run.batches(iter([]), 1, 1)), "dealt by number"),
+        (lambda trainee, run: next(run.batches(dataset(), 1)), "one of the two"),
+        (lambda trainee, run: draw(run, per_member=3), "one of the two"),
     ],
 )
 def test_a_wrong_loop_is_told_the_way(wrong: Callable[[Trainee, ElasticTraining], Any], words: str) -> None:

@@ -82,7 +82,7 @@ def soak(folder: Path, plans: Iterable[tuple[int, Plan]]) -> float:
         with Ranks(stores, size, store.port, folder, f"{number}", 1 << 30) as ranks:
             _strike(ranks, Struck(plan, size, ranks.pid, full_disks=True), folder, plan)
         step, found = latest(folder), Checkpoints(folder, 2).load()
-        assert found is not None and found.tree["where"]["step"] == step
+        assert found is not None and found.tree["where"][0] == step
         apart = (found.tree["kept"]["model"]["0"] - undisturbed.at(step)).abs().max()
         most = max(most, float(apart))
     return most

@@ -43,6 +43,11 @@ def result(step: int, numel: int) -> Tensor:
     return torch.full([numel], step + 0.5)
 
 
+def where_behind(step: int) -> tuple[int, ...]:
+    """Where the steps are in the samples when this one counts: some of its samples come again."""
+    return (step + 1, 10 * step + 10, *range(10 * step, 10 * step + step % 3))
+
+
 @dataclass
 class Net:
     """Members, a joiner, and what is on the way between them."""
@@ -80,7 +85,9 @@ class Net:
         for key in self.members:
             self.all[key].step(self.counted + 1)
             found = result(self.counted, self.numel)
-            self.all[key].give_result(self.counted, found, mark_of(found), float(self.counted))
+            where = where_behind(self.counted)
+            mark = mark_of(found, where)
+            self.all[key].give_result(self.counted, found, where, mark, float(self.counted))
         self.counted += 1
 
 
@@ -104,7 +111,7 @@ def test_the_state_and_all_results_since_come_whole(donors: int, numel: int, mos
         if found is None:
             net.step()
             continue
-        assert torch.equal(found, result(step, numel))
+        assert torch.equal(found[0], result(step, numel)) and found[1] == where_behind(step)
         step += 1
         new.step(step)
     for key in net.members:
@@ -267,10 +274,11 @@ def test_a_result_that_was_summed_anew_is_not_mixed_with_that_of_one_that_was_lo
     step = net.counted
     new.step(step)
     found = result(step, net.numel)
-    net.all["1"].give_result(step, found, mark_of(found), 0.0)
+    where = where_behind(step)
+    net.all["1"].give_result(step, found, where, mark_of(found, where), 0.0)
     net.deliver(1000)
     found = found * (1 + 1e-6)
-    net.all["0"].give_result(step, found, mark_of(found), 0.0)
+    net.all["0"].give_result(step, found, where, mark_of(found, where), 0.0)
     net.deliver(1000)
     assert new.result(step, result(0, net.numel)) is None
     assert new.refused is not None and not new.refused.final and f"of step {step}" in new.refused.reason
@@ -355,7 +363,7 @@ def test_a_joiner_that_is_too_slow_is_told_its_rates() -> None:
     donor = Donor(Give(JOINER, 0, 0, ["0"]), 0)
     big = torch.zeros(1 << 22)
     donor.state(state(0, 10), state(0, 10).structure(), 0.0)
-    whys = [donor.result(step, big, 0, step + 1.0) for step in range(6)]
+    whys = [donor.result(step, big, where_behind(step), 0, step + 1.0) for step in range(6)]
     assert whys[:4] == [""] * 4
     assert "takes 0 Mbit/s of a donor, and a donor's part of the steps makes" in next(filter(None, whys))
 
@@ -388,6 +396,9 @@ def test_what_no_sound_donor_gives_is_refused() -> None:
     copy.take("0", Chunk(RESULT, 0, 0, 0, 8, 0, 0, b"1"))
     with pytest.raises(DataError, match="donors differ"):
         copy.take("1", Chunk(RESULT, 0, 0, 0, 9, 0, 0, b"1"))
+    copy.take("1", Chunk(RESULT, 0, 1, 0, 12, 0, 0, bytes(12)))
+    with pytest.raises(DataError, match="result of step 1 has 12 bytes"):
+        copy.result(1, torch.zeros(2))
     donor = Donor(Give(JOINER, 0, 0, ["0"]), 0)
     with pytest.raises(DataError, match="acknowledges 7 bytes"):
         donor.got(7)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from typing import Any
 
 import pytest
 import torch
@@ -16,8 +17,8 @@ from tweed.exchange.member import Member
 NAMES = ("a", "b", "c")
 
 
-def sampler(batch: int = 6) -> Sampler:
-    return Sampler(GlobalOrder(12, seed=3), batch)
+def sampler(batch: int = 6, *, per_member: bool = False) -> Sampler:
+    return Sampler(GlobalOrder(12, seed=3), batch, per_member)
 
 
 def entered(members: list[Member]) -> Take | SumAnew:
@@ -28,8 +29,8 @@ def entered(members: list[Member]) -> Take | SumAnew:
     return plans[0]
 
 
-def founders(batch: int = 6) -> list[Member]:
-    members = [Member(name, sampler(batch)) for name in NAMES]
+def founders(batch: int = 6, *, per_member: bool = False) -> list[Member]:
+    members = [Member(name, sampler(batch, per_member=per_member)) for name in NAMES]
     entered(members)
     return members
 
@@ -92,8 +93,41 @@ def test_who_lacks_the_last_step_takes_it_and_deals_the_next_as_the_others_do() 
     assert plan == Take(0, 0, (1,))
     result = members[0].commit.result
     assert result is not None
-    members[1].take(result.clone())
+    members[1].take(result.clone(), members[0].sampler.where)
     assert members[1].deal == members[0].deal
+
+
+def test_where_who_has_the_last_step_is_lost_before_it_gives_it_the_step_is_dealt_as_it_was() -> None:
+    """The step of a, b and c goes on without c, so b has computed a part of c's; a counts it, and is lost."""
+    members = founders()
+    before = [contribute(member) for member in members]
+    a, b = left = members[:2]
+    entered(left)
+    again = [contribute(member) for member in left]
+    a.summed(total(left))
+    joiner = Member("d", a.sampler, a.commit.result)
+    told = {rank: one.standing(cut_off=False) for rank, one in enumerate([a, b, joiner])}
+    assert [one.enter(["a", "b", "d"], told) for one in (a, b)] == [Take(0, 0, (1,))] * 2
+    entered([b])
+    last = contribute(b)
+    assert sorted(last) == sorted(before[0] + again[0])
+    b.summed(total([b]))
+    assert b.counted == 1 and b.sampler == a.sampler
+
+
+def test_with_a_batch_per_member_the_step_counts_without_samples_of_the_lost_which_come_next() -> None:
+    members = founders(2, per_member=True)
+    before = [contribute(member) for member in members]
+    a, c = left = [members[0], members[2]]
+    assert entered(left) == SumAnew(0, (0, 1))
+    assert a.samples() is None and c.samples() is None
+    a.summed(total(left))
+    assert a.commit.result == sum(before[0] + before[2]) / 4
+    assert contribute(a) == before[1], "what the lost one had comes first"
+    assert entered(left) == Take(0, 0, (1,))
+    assert a.commit.result is not None
+    c.take(a.commit.result.clone(), a.sampler.where)
+    assert c.sampler == a.sampler and c.deal == a.deal
 
 
 def test_a_joiner_contributes_from_the_step_that_the_others_are_at() -> None:
@@ -103,21 +137,22 @@ def test_a_joiner_contributes_from_the_step_that_the_others_are_at() -> None:
     found = total(members)
     for member in members:
         member.summed(found)
-    joiner = Member("d", members[0].sampler, members[0].commit.result)
+    joiner, feed = Member("d", members[0].sampler, members[0].commit.result), list[tuple[Tensor, Any]]()
     for _ in range(2):  # while the joiner is on its way
         for member in members:
             contribute(member)
         found = total(members)
         for member in members:
             member.summed(found)
+        assert members[0].commit.result is not None
+        feed.append((members[0].commit.result.clone(), members[0].sampler.where))
     together = [*members, joiner]
     entered(together)
     assert joiner.behind and joiner.standing(cut_off=True).cut_off
     told = {rank: member.standing(cut_off=member is joiner) for rank, member in enumerate(together)}
     assert joiner.cut_off(told) == (0, (3,))
-    for _ in range(2):
-        assert members[0].commit.result is not None
-        joiner.take(members[0].commit.result.clone())
+    for result, where in feed:
+        joiner.take(result, where)
     assert not joiner.behind and joiner.deal == members[0].deal
     # With as many steps as the others, until it has the whole state, which a loss may break.
     again = joiner.standing(cut_off=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -56,6 +57,39 @@ def test_cuts_between_two_cost_no_member() -> None:
     plan = Plan.drawn(7, {"cut": 60}, seed=1, mean_steps=2.25)
     run = trained(plan, 1, steps=150, members=7)
     assert run.evicted == 0 and run.epochs > 20
+
+
+class Counting(torch.optim.Optimizer):
+    """Adds up in how many updates each sample was: their gradient is one where they are."""
+
+    def __init__(self, params: list[nn.Parameter]) -> None:
+        super().__init__(params, {})
+
+    @torch.no_grad()
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        (param,) = self.param_groups[0]["params"]
+        param += (param.grad / param.grad[param.grad > 0].min()).round()
+
+
+def test_with_a_batch_per_member_each_sample_comes_once_per_pass_whoever_dies() -> None:
+    """By what is in the updates themselves, and not by who was to compute what."""
+
+    def one_each(params: Tensor, samples: Sequence[int]) -> Tensor:
+        return torch.bincount(torch.tensor([*samples], dtype=torch.int64), minlength=SAMPLES).double()
+
+    sampler = Sampler(GlobalOrder(SAMPLES, seed=1), 3, per_member=True)
+    training = Training(one_each, torch.zeros(SAMPLES, dtype=torch.float64), Counting, sampler)
+    for seed in range(3):
+        plan = Plan.drawn(6, {"kill": 40, "stop": 4, "cut": 8}, seed=seed, mean_steps=0.5)
+        run = train(training, members=6, steps=60, faults=plan.by_step(), seed=seed)
+        assert run.kills > 15 and run.taken > 2 and run.anew > 2
+        order, later = run.sampler.order, {*run.sampler.again}
+        assert len(later) <= 3 * 6 and run.sampler.cursor > 10 * SAMPLES
+        due = Counter(order.samples([place for place in range(run.sampler.cursor) if place not in later]))
+        assert run.params.tolist() == [due[sample] for sample in range(SAMPLES)]
+        assert run.counts == due
+        for begin in range(0, min(later, default=run.sampler.cursor) - SAMPLES + 1, SAMPLES):
+            assert sorted(order.samples(range(begin, begin + SAMPLES))) == [*range(SAMPLES)]
 
 
 def test_two_at_once_are_killed_within_one_step() -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
@@ -200,8 +199,9 @@ class ElasticTraining(Run):
         self,
         dataset: Any,
         steps: int,
-        batch: int,
+        batch: int | None = None,
         *,
+        per_member: int | None = None,
         seed: int = 0,
         at_most: int | None = None,
         first: Callable[[], None] | None = None,
@@ -216,13 +216,15 @@ class ElasticTraining(Run):
         computes its share, with one backward pass and one `optimizer.step()` per batch that comes out here.
         The loss is the mean over the batch. A step counts when all its samples are computed. Until then an
         iteration leaves the model as it is, and all that is kept: so when a member is lost, and the others
-        are given its samples. See docs/elastic.md.
+        are given its samples. With `per_member` a step takes so many samples for each member that there is,
+        and counts without those of a lost one, which come in the next step. See docs/elastic.md.
 
         Args:
           dataset: all samples, the same at all members; with a length and items by number.
           steps: of the whole run, those before this process came included; with local steps a whole number
             of rounds.
-          batch: samples of a step, of all members together.
+          batch: samples of a step, of all members together; the result does not depend on how many they are.
+          per_member: in its place, samples of a step of each member; of a replica, which is one, together.
           seed: of the order.
           at_most: samples of one batch here, for what memory there is: a share that is larger comes in
             several, and fewer members have larger ones. None: the whole share.
@@ -244,7 +246,7 @@ class ElasticTraining(Run):
         Cost: per step what the strategy sends, when the share's last backward pass has ended. Memory: up to
           five copies of the gradients.
         """
-        run = self._begun(dataset, batch * self._every, seed, (check_every, checkpoints, timeout_s), loader)
+        run = self._begun(dataset, (batch, per_member, seed), (check_every, checkpoints, timeout_s), loader)
         now, feed = self._steps(run, len(dataset), at_most), Feed()
         source: Iterator[Any] | None = None
         while (samples := self._next(now, steps, first)) is not None:
@@ -286,8 +288,7 @@ class ElasticTraining(Run):
     def _begun(
         self,
         dataset: Any,
-        batch: int,
-        seed: int,
+        deal: tuple[int | None, int | None, int],
         options: tuple[int, Checkpoints | None, float],
         loader: dict[str, Any],
     ) -> ElasticRun | ReplicaRun:
@@ -302,10 +303,18 @@ class ElasticTraining(Run):
                 f"run.batches({type(dataset).__name__}): samples are dealt by number, and dealt again when a "
                 "member is lost: give a data set with __len__ and __getitem__"
             )
-        sampler = Sampler(GlobalOrder(len(dataset), seed), batch)
+        batch, per_member, seed = deal
+        if (batch is None) == (per_member is None):
+            raise UsageError(
+                "run.batches(): give batch=, samples of a step of all members together, or per_member=, of "
+                "each of them; one of the two"
+            )
+        total = self._every * (batch or per_member or 0)
+        sampler = Sampler(GlobalOrder(len(dataset), seed), total, per_member is not None)
         if self._elastic is None:
-            self._elastic = self._made(self._resumed(sampler), options)
-        elif self._elastic.samples != [len(dataset), seed, batch]:
+            loaded = self._gradients.loaded
+            self._elastic = self._made(sampler if loaded is None else sampler.resumed(loaded), options)
+        elif self._elastic.samples != sampler.samples:
             raise UsageError("run.batches(): a run has one data set, one seed and one batch to its end")
         return self._elastic
 
@@ -336,18 +345,6 @@ class ElasticTraining(Run):
 
     def _position(self) -> Any:
         return None if self._elastic is None else self._elastic.position
-
-    def _resumed(self, sampler: Sampler) -> Sampler:
-        loaded = self._gradients.loaded
-        if loaded is None:
-            return sampler
-        own = [sampler.order.numel, sampler.order.seed, sampler.batch]
-        if loaded["samples"] != own:
-            raise UsageError(
-                f"the state is of {loaded['samples']} (samples, seed, batch), and run.batches() has {own}"
-            )
-        where = loaded["where"]
-        return replace(sampler, step=where["step"], cursor=where["cursor"], again=tuple(where["again"]))
 
     def _before_step(self, has_closure: bool) -> None:
         if has_closure:

@@ -264,7 +264,7 @@ class ReplicaRun:
         self._finite = True
         self.members: tuple[str, ...]
         self.epochs: list[int]
-        self.samples: list[int]
+        self.samples: dict[str, int]
         self.position: dict[str, Any]
         self.ahead: Ahead
         self._led("the begin of the run", begin)

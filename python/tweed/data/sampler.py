@@ -2,25 +2,26 @@
 
     order = GlobalOrder(numel=1797, seed=3)
     sampler = Sampler(order, batch=64)
-    deal = sampler.deal(["a", "b", "c"])              # this step's samples, in equal shares
-    deal = deal.again(["a", "c"])                     # b is lost: its share goes to the others
+    deal = sampler.dealt([("a", "b", "c")])           # this step's samples, in equal shares
+    deal = sampler.dealt([("a", "b", "c"), ("a", "c")])    # b is lost: its share goes to the others
     sampler = sampler.counted(deal)                   # the step counts: the cursor moves on
 
 Samples stand in one endless order: pass after pass, each a permutation of all. A *place* is a number in it. A
 step takes the next `batch` places, whoever the members are, so that a lost member changes who computes a
 sample, and not which update it is in. With `per_member` a step takes so many for each member instead; what a
-lost one had not computed goes to the front of a later step.
+lost one was dealt is in no sum of the others, and comes first in the next step.
 
 Pure: who deals with the same values gets the same shares.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
-from tweed.errors import UsageError
+from tweed.errors import DataError, UsageError
 from tweed.rng import permutation, splitmix64
 
 
@@ -144,6 +145,62 @@ class Sampler:
         places += range(self.cursor, self.cursor + count - len(places))
         shares = zip(members, _cut(places, len(members)), strict=True)
         return Deal(self.step, tuple(shares))
+
+    def dealt(self, history: Sequence[Sequence[str]]) -> Deal:
+        """The shares of the next step among members that have changed within it.
+
+        Args:
+          history: the members that it began with, and each time they changed those that there were then.
+        """
+        deal = self.deal(history[0])
+        for members in history[1:]:
+            deal = deal.without(members) if self.per_member else deal.again(members)
+            if not deal.places:  # who joined has no share yet, and all that had one are lost
+                deal = self.deal(members)
+        return deal
+
+    @property
+    def where(self) -> tuple[int, ...]:
+        """The next step, the cursor, and then `again`: all that changes."""
+        return (self.step, self.cursor, *self.again)
+
+    def at(self, where: Sequence[int]) -> Sampler:
+        """The same, where another one was, by its `where`.
+
+        Raises: DataError for what is of none.
+
+        Example:
+          >>> Sampler(GlobalOrder(10), batch=4).at([3, 9, 7]).deal(["a"]).places
+          (7, 9, 10, 11)
+        """
+        if len(where) < 2 or min(where) < 0 or max(where[2:], default=-1) >= where[1]:
+            raise DataError(f"{[*where]} is nowhere in samples: a step, a cursor, and places before that")
+        step, cursor, *again = where
+        return replace(self, step=step, cursor=cursor, again=tuple(again))
+
+    @property
+    def samples(self) -> dict[str, int]:
+        """What must be the same at all members: how many there are, the seed of their order, and the batch,
+        or that of each member."""
+        batch = {"per_member" if self.per_member else "batch": self.batch}
+        return {"samples": self.order.numel, "seed": self.order.seed} | batch
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """Where the steps are in which samples, as plain values."""
+        return {"where": list(self.where), "samples": self.samples}
+
+    def resumed(self, position: Mapping[str, Any]) -> Sampler:
+        """The same, where another one was, by its `position`.
+
+        Raises: UsageError if that one was of other samples.
+        """
+        if position["samples"] != self.samples:
+            raise UsageError(
+                f"the state is of {position['samples']}, and this process was given {self.samples}: give "
+                "all the same"
+            )
+        return self.at(position["where"])
 
     def counted(self, deal: Deal) -> Sampler:
         """What it is when the step of `deal` counts.

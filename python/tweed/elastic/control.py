@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Condition, Thread
 from typing import Any
@@ -320,12 +320,13 @@ class Control:
         with self._changed:
             self._joiners.give_state(step, state, time.monotonic())
 
-    def give_result(self, step: int, result: Tensor) -> None:
-        """This step counts, with this result, `[numel]`: joiners get it."""
+    def give_result(self, step: int, result: Tensor, where: Sequence[int]) -> None:
+        """This step counts, with this result, `[numel]`, and the steps are there then, as `Sampler.where` has
+        it: joiners get both."""
         # A digest of all of it is not formed under the lock that beats need; who is no donor yet needs none.
-        mark = mark_of(result) if self._joiners.gives else 0
+        mark = mark_of(result, where) if self._joiners.gives else 0
         with self._changed:
-            self._joiners.give_result(step, result, mark, time.monotonic())
+            self._joiners.give_result(step, result, where, mark, time.monotonic())
             waits = self._joiners.gives
         if waits:
             self._links.wake()
@@ -384,7 +385,7 @@ class Control:
         """It is cut off, and has not asked to be let in: it copies a later state."""
         return self.cut_off and not self._ticks
 
-    def take_result(self, step: int, like: Tensor) -> Tensor | None:
+    def take_result(self, step: int, like: Tensor) -> tuple[Tensor, Sequence[int]] | None:
         """See `Joiners.result`. Asks to be let in when this process is near to the others."""
         with self._changed:
             result = self._joiners.result(step, like)

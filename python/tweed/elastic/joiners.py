@@ -143,10 +143,10 @@ class Joiners:
                 found = state()
                 donor.state(found, found.structure() if donor.part == 0 else b"", now)
 
-    def give_result(self, step: int, result: Tensor, mark: int, now: float) -> None:
-        """This step counts, with this result, `[numel]`, and its `mark_of`."""
+    def give_result(self, step: int, result: Tensor, where: Sequence[int], mark: int, now: float) -> None:
+        """This step counts, with this result, `[numel]`, where the steps are then, and `mark_of` both."""
         for key, donor in list(self._donors.items()):
-            if why := donor.result(step, result, mark, now):
+            if why := donor.result(step, result, where, mark, now):
                 self._refuse(key, donor, why, final=True)
 
     def entered(self, members: Sequence[str] | None = None) -> None:
@@ -198,8 +198,8 @@ class Joiners:
             self.refused = Refused(copy.attempt, str(error), final=True)
             return None
 
-    def result(self, step: int, like: Tensor) -> Tensor | None:
-        """That of this step if it is there, in the shape and type of another.
+    def result(self, step: int, like: Tensor) -> tuple[Tensor, Sequence[int]] | None:
+        """That of this step if it is there, in the shape and type of another, and where the steps are then.
 
         Raises: PeerLost if this process is refused for good, and why.
         """

@@ -17,7 +17,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from itertools import zip_longest
 from types import FrameType
 from typing import Any
 
@@ -28,8 +27,9 @@ from tweed.data.sampler import Sampler
 from tweed.elastic.checkpoint import Checkpoints, writers
 from tweed.elastic.control import Control, Epoch
 from tweed.elastic.group import Groups
+from tweed.elastic.kept import Kept
 from tweed.elastic.messages import Meeting
-from tweed.elastic.state import State, Stateful, broadcast, of_objects
+from tweed.elastic.state import State, Stateful, broadcast
 from tweed.errors import (
     Aborted,
     DataError,
@@ -37,7 +37,6 @@ from tweed.errors import (
     Evicted,
     Left,
     PeerLost,
-    ShapeMismatch,
     TweedError,
     UsageError,
 )
@@ -61,7 +60,7 @@ class ElasticRun:
 
     Args:
       control: this process among the members.
-      sampler: whose batch is that of all members together; the same at all.
+      sampler: whose batch is that of all members together, or of each; the same at all.
       keep: what all members have in the same state, such as a model and an optimizer: joiners get a copy.
       timeout_s: the longest that a collective, or the wait for a next group, may take.
       checkpoints: where it goes on from, if one is there, and writes what is kept, each member its part.
@@ -91,8 +90,8 @@ class ElasticRun:
         terms: Sequence[str] = (),
         total: Sum | None = None,
     ) -> None:
-        self._control, self._keep, self._timeout_s = control, dict(keep or {}), timeout_s
-        self._check_every, self._checkpoints, self._terms = check_every, checkpoints, list(terms)
+        self._control, self._kept, self._timeout_s = control, Kept(keep or {}, terms), timeout_s
+        self._check_every, self._checkpoints = check_every, checkpoints
         self._total = total or _all_reduced
         self._groups = Groups(control, timeout_s)
         self.epochs: list[int] = []
@@ -245,17 +244,14 @@ class ElasticRun:
         self._groups.leave()
 
     @property
-    def samples(self) -> list[int]:
-        """What must be the same at all members: how many samples there are, the seed of their order, and the
-        batch."""
-        return _samples(self._member.sampler)
+    def samples(self) -> dict[str, int]:
+        """See `Sampler.samples`."""
+        return self._member.sampler.samples
 
     @property
     def position(self) -> dict[str, Any]:
-        """Where the steps are in which samples, as plain values."""
-        sampler = self._member.sampler
-        where = {"step": sampler.step, "cursor": sampler.cursor, "again": list(sampler.again)}
-        return {"where": where, "samples": _samples(sampler)}
+        """See `Sampler.position`."""
+        return self._member.sampler.position
 
     @property
     def ahead(self) -> Ahead:
@@ -273,8 +269,7 @@ class ElasticRun:
         return self._groups.group
 
     def _state(self) -> State:
-        tree = {"kept": of_objects(self._keep), "result": self._member.commit.result, "terms": self._terms}
-        return State.of(tree | self.position)
+        return self._kept.state(self._member.sampler, self._member.commit.result)
 
     def _begin(self, first: Callable[[], None] | None) -> None:
         """Rank 0 does what is to be done once before the next step."""
@@ -295,7 +290,7 @@ class ElasticRun:
         step, result = self._member.counted, self._member.commit.result
         assert result is not None  # it has just been kept
         self._control.step(step)
-        self._control.give_result(step - 1, result)
+        self._control.give_result(step - 1, result, self._member.sampler.where)
 
     def _check(self) -> None:
         """Members have the same bytes."""
@@ -303,7 +298,7 @@ class ElasticRun:
         if self._check_every == 0 or self._given % self._check_every != 0 or self._checked == now:
             return
         self._checked = now
-        digests = self._gathered("a check", State.of(of_objects(self._keep)).digests())
+        digests = self._gathered("a check", self._kept.now.digests())
         most, _ = Counter(digest for (digest,) in digests).most_common(1)[0]
         if odd := [rank for rank, (digest,) in enumerate(digests) if digest != most]:
             raise TweedError(
@@ -359,7 +354,7 @@ class ElasticRun:
         self._writers = writers([place for _, place, _ in given])
         plan = self._member.enter(members, told)
         if isinstance(plan, Take):
-            self._take(plan)
+            self._take(plan, told[plan.giver].where)
         giver, takers = self._member.cut_off(told)
         if takers:
             log.warning(
@@ -372,15 +367,15 @@ class ElasticRun:
         self._found([is_new for *_, is_new in given], told)
         self._control.entered(members, behind=self._member.behind)
 
-    def _take(self, plan: Take) -> None:
-        """Who lacks the last step gets its result."""
+    def _take(self, plan: Take, where: Sequence[int]) -> None:
+        """Who lacks the last step gets its result, and where the giver's steps are with it."""
         takes, commit = self._group.rank() in plan.takers, self._member.commit
         kept = commit.contribution if takes else commit.result
         assert kept is not None  # all have contributed to a step that counts anywhere, or were given its like
         result = kept.clone()
         dist.broadcast(result, group=self._group, group_src=plan.giver)
         if takes:
-            self._member.take(result)
+            self._member.take(result, where)
             self._counted()
 
     def _found(self, new: Sequence[bool], told: Mapping[int, Standing]) -> None:
@@ -397,7 +392,7 @@ class ElasticRun:
         rank = self._group.rank()
         state = broadcast(self._state() if rank == giver else None, self._group, giver)
         if rank in takers:
-            where, result = self._load(state, self._member.sampler)
+            where, result = self._kept.load(state, self._member.sampler)
             self._member.copied(where, result)
             self._given = self._member.counted
             self._control.step(self._given)
@@ -410,7 +405,7 @@ class ElasticRun:
             state = self._checkpoints.load()
         if state is None:
             return Member(self._control.key, sampler)
-        follows, result = self._load(state, sampler)
+        follows, result = self._kept.load(state, sampler)
         member = Member(self._control.key, follows)
         member.copied(follows, result)
         return member
@@ -421,7 +416,7 @@ class ElasticRun:
         """This joiner gets the members' state. Where they count no steps until others come, it is let in
         without, and gets it from one of them while all wait."""
         until, state = time.monotonic() + self._timeout_s, None
-        own_bytes = State.of(of_objects(self._keep)).bytes
+        own_bytes = self._kept.now.bytes
         while state is None:
             state = self._control.take_state(own_bytes, max(0.0, until - time.monotonic()))
             if state is None and not self._control.must_ask_again:
@@ -429,54 +424,30 @@ class ElasticRun:
                 self._control.wait_for(self._is_in, self._timeout_s, "epoch with this process")
                 self._regroup()
                 return
-        follows, result = self._load(state, sampler)
+        follows, result = self._kept.load(state, sampler)
         if result is None:
             raise DataError("the state is of no step that counts")
         self._member = Member(self._control.key, follows, result)
         self._given = self._member.counted
         self._control.step(self._given)
 
-    def _load(self, state: State, sampler: Sampler) -> tuple[Sampler, Tensor | None]:
-        """This process keeps that state. Returns where its steps are, and the result of the last."""
-        tree, own = state.tree, _samples(sampler)
-        if tree["samples"] != own:
-            raise UsageError(
-                f"the state is of {tree['samples']} (samples, seed, batch), and this process was given "
-                f"{own}: give all the same"
-            )
-        if set(tree["kept"]) != set(self._keep):
-            raise UsageError(
-                f"the state has {sorted(tree['kept'])}, and this process keeps {sorted(self._keep)}"
-            )
-        for theirs, mine in zip_longest(tree.get("terms", ()), self._terms, fillvalue="nothing"):
-            if theirs != mine:
-                raise ShapeMismatch(
-                    f"members do not hold the same model and settings: the others have {theirs}, and this "
-                    f"process has {mine}"
-                )
-        for name, kept in self._keep.items():
-            kept.load_state_dict(tree["kept"][name])
-        where = tree["where"]
-        cursor, again = where["cursor"], tuple(where["again"])
-        return Sampler(sampler.order, sampler.batch, False, where["step"], cursor, again), tree["result"]
-
     def _follow(self) -> None:
         """Takes the next step's result from the others, or enters the epoch that lets this process in."""
-        result: list[Tensor] = []
+        results: list[tuple[Tensor, Sequence[int]]] = []
         like = self._member.commit.result
         assert like is not None  # it was given
 
         def come(epoch: Epoch, meeting: Meeting) -> bool:
             found = self._control.take_result(self._member.counted, like)
-            result.extend([] if found is None else [found])
-            return bool(result) or self._may_enter(epoch, meeting) or self._control.must_ask_again
+            results.extend([] if found is None else [found])
+            return bool(results) or self._may_enter(epoch, meeting) or self._control.must_ask_again
 
         what = f"result of step {self._member.counted}, and no epoch with this process"
         self._control.wait_for(come, self._timeout_s, what)
         if self._control.must_ask_again:
             self._copy(self._member.sampler)
-        elif result:
-            self._member.take(result[0])
+        elif results:
+            self._member.take(*results[0])
             self._control.step(self._member.counted)
             if not self._member.behind:
                 self._control.entered(self.members, behind=False)
@@ -510,8 +481,3 @@ def leaving(leave: Callable[[], None], *signals: signal.Signals) -> Iterator[Non
             yield
     finally:
         restore()
-
-
-def _samples(sampler: Sampler) -> list[int]:
-    """What must be the same at all members."""
-    return [sampler.order.numel, sampler.order.seed, sampler.batch]

@@ -29,8 +29,10 @@ Pure: no clock but the `now` it is given, no threads, no sockets.
 
 from __future__ import annotations
 
+import struct
 import zlib
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -53,9 +55,14 @@ _MOST_TIMES, _MOST_MORE = 16, 1 << 26
 _NEAR_STEPS = 2
 
 
-def mark_of(result: Tensor) -> int:
+def mark_of(result: Tensor, where: Sequence[int]) -> int:
     """Tells results apart that differ, such as by rounding."""
-    return zlib.crc32(as_bytes(result))
+    return zlib.crc32(_packed(where), zlib.crc32(as_bytes(result)))
+
+
+def _packed(where: Sequence[int]) -> bytes:
+    """What stands behind a result: where the steps are when it counts."""
+    return struct.pack(f"<{len(where)}Q", *where)
 
 
 @dataclass
@@ -94,14 +101,16 @@ class Donor:
         self._put(TENSORS, self.order.step, low, state.bytes, memoryview(state.part(low, high)))
         self.state_bytes = self.kept
 
-    def result(self, step: int, result: Tensor, mark: int, now: float) -> str:
-        """The result of a step that counts, `[numel]`, and its `mark_of`. Returns why it cannot be given, or
-        nothing."""
+    def result(self, step: int, result: Tensor, where: Sequence[int], mark: int, now: float) -> str:
+        """The result of a step that counts, `[numel]`, where the steps are then, as `Sampler.where` has it,
+        and `mark_of` both. Returns why it cannot be given, or nothing."""
         if not self.begun or self.ending:
             return ""
-        data = as_bytes(result)
-        low, high = cut(len(data), self.part, len(self.order.donors))
-        self._put(RESULT, step, low, len(data), memoryview(bytes(data[low:high])), mark)
+        data, behind = as_bytes(result), _packed(where)
+        total = len(data) + len(behind)
+        low, high = cut(total, self.part, len(self.order.donors))
+        body = bytes(data[low:high]) + behind[max(low - len(data), 0) : max(high - len(data), 0)]
+        self._put(RESULT, step, low, total, memoryview(body), mark)
         self._first_result = self._first_result or now
         if self.kept <= _KEPT_STATES * self.state_bytes + _KEPT_BYTES:
             return ""
@@ -260,13 +269,17 @@ class Copy:
         """The result of this step is there."""
         return step in self._ready
 
-    def result(self, step: int, like: Tensor) -> Tensor:
-        """That of a step that is there, in the shape and type of another. DataError if it has others."""
+    def result(self, step: int, like: Tensor) -> tuple[Tensor, Sequence[int]]:
+        """That of a step that is there, in the shape and type of another, and where the steps are then.
+        DataError if it has others."""
         self._ready.remove(step)
         data = self._results.pop(step).data
-        if len(data) != like.numel() * like.element_size():
+        behind = len(data) - like.numel() * like.element_size()
+        if behind < 0 or behind % 8:
             raise DataError(f"the result of step {step} has {len(data)} bytes, and others had another number")
-        return from_bytes(data, like)
+        where = struct.unpack(f"<{behind // 8}Q", data[len(data) - behind :])
+        del data[len(data) - behind :]
+        return from_bytes(data, like), where
 
     def is_near(self, step: int) -> bool:
         """Others are so few steps further that it can ask to be let in."""

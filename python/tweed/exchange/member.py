@@ -19,7 +19,8 @@ Pure: the live driver (`tweed.elastic.run`) and the simulated one (`tweed.simula
 
 To whom the samples of a step were dealt is a history: its members, and then those of each epoch that was
 entered within it. Members take the longest history of those that have counted the most steps, of which all
-others are beginnings. So all deal equally, and nobody computes its own part twice.
+others are beginnings. So all deal equally, and nobody computes its own part twice. With a batch per member
+what a lost one was dealt comes in the next step; who takes a result is told where the steps are behind it.
 
 What cannot happen: members of one epoch deal the samples of a step in different ways; a member that is behind
 contributes to a step.
@@ -51,10 +52,12 @@ class Standing:
       history: of the step that is next; empty: it has none yet.
       behind: it gets results of others, and gives nothing yet.
       cut_off: it is behind, and gets no more results: who gave them was lost.
+      where: its steps are in the samples, as `Sampler.where` has it.
     """
 
     position: Position
     history: History
+    where: tuple[int, ...]
     behind: bool
     cut_off: bool = False
 
@@ -95,7 +98,7 @@ class Member:
 
     Args:
       key: its permanent id.
-      sampler: whose batch is that of all members together.
+      sampler: whose batch is that of all members together, or of each.
       result: of the last step in the state that a joiner has copied. None: it founds.
 
     Attributes:
@@ -109,6 +112,7 @@ class Member:
         self._contributes_from: int | None = sampler.step if result is None else None
         self._members: tuple[str, ...] = ()
         self._history: History = ()
+        self._history_there: History = ()  # of the step behind, at those who have counted the next
         self._computed: tuple[int, ...] = ()
 
     @property
@@ -124,15 +128,13 @@ class Member:
     def standing(self, *, cut_off: bool) -> Standing:
         """What it tells the others; see there."""
         # Who is cut off needs the whole state even if it has as many steps; so it stays until it has that.
-        return Standing(self.commit.position, self._history, self.behind or cut_off, cut_off)
+        where = self.sampler.where
+        return Standing(self.commit.position, self._history, where, self.behind or cut_off, cut_off)
 
     @property
     def deal(self) -> Deal:
         """The shares of the step that is next."""
-        deal = self.sampler.deal(self._history[0])
-        for members in self._history[1:]:
-            deal = deal.again(members)
-        return deal
+        return self.sampler.dealt(self._history)
 
     def samples(self) -> list[int] | None:
         """Those of its share that it has not computed yet, for `contribute`; None: nothing is left.
@@ -178,13 +180,18 @@ class Member:
             raise TweedError(
                 f"step {self.counted} sums {came} samples of {dealt}: members differ in what was dealt"
             )
-        self._count(self.deal, total[:-1] / came)
+        self._count(self.sampler.counted(self.deal), total[:-1] / came)
         self._history = (self._members,)
 
-    def take(self, result: Tensor) -> None:
-        """The next step counts at others, with this result, `[numel]`: so it does here."""
-        # Whoever its members were, it has these places; the history is that of the step that others are at.
-        self._count(self.sampler.deal([self.key]), result)
+    def take(self, result: Tensor, where: Sequence[int]) -> None:
+        """The next step counts at others, with this result, `[numel]`: so it does here.
+
+        Args:
+          where: their steps are then, as `Sampler.where` has it: its members may have been others than here.
+        """
+        self._count(self.sampler.at(where), result)
+        self._history = self._history_there or self._history
+        self._history_there = ()
 
     def copied(self, sampler: Sampler, result: Tensor | None) -> None:
         """It has the others' whole state, as they are: where their steps are, and the result of the last."""
@@ -202,11 +209,13 @@ class Member:
         most = max(standing.position.counted for standing in able.values())
         histories = [one.history for one in able.values() if one.position.counted == most]
         self._members = tuple(members)
-        self._history = max(histories, key=len)
-        if not self._history or self._history[-1] != self._members:
-            self._history += (self._members,)
+        there = self._entered(max(histories, key=len))
         if self.behind:
-            self._contributes_from = most
+            self._contributes_from, self._history = most, there
+        elif self.counted < most:  # all who have that result may be lost before it is taken
+            self._history_there, self._history = there, self._entered(self._history)
+        else:
+            self._history_there, self._history = (), there
         return plan
 
     def cut_off(self, standings: Mapping[int, Standing]) -> tuple[int, tuple[int, ...]]:
@@ -219,9 +228,12 @@ class Member:
         giver = min(rank for rank, counted in able.items() if counted == most)
         return giver, tuple(rank for rank, one in standings.items() if one.cut_off)
 
-    def _count(self, deal: Deal, result: Tensor) -> None:
-        self.commit.count(deal.step, result)
-        self.sampler, self._computed = self.sampler.counted(deal), ()
+    def _entered(self, history: History) -> History:
+        return history if history and history[-1] == self._members else (*history, self._members)
+
+    def _count(self, after: Sampler, result: Tensor) -> None:
+        self.commit.count(after.step - 1, result)
+        self.sampler, self._computed = after, ()
 
     def _missing(self) -> tuple[int, ...]:
         return tuple(place for place in self.deal.share(self.key) if place not in self._computed)

@@ -71,7 +71,7 @@ class Training:
       gradient: see there.
       start: `[numel]`, of the type that is trained in.
       optimizer: makes each worker's.
-      sampler: where to begin, and the batch of all together.
+      sampler: where to begin, and the batch of all together, or of each.
     """
 
     gradient: Gradient
@@ -86,6 +86,7 @@ class Run:
 
     Attributes:
       params: of all members at the end, `[numel]`.
+      sampler: where the steps are then.
       counts: by sample, how often it is in an update that counted.
       epochs: that were agreed after the first.
       kills: workers that died.
@@ -95,6 +96,7 @@ class Run:
     """
 
     params: Tensor
+    sampler: Sampler
     counts: Counter[int] = field(default_factory=Counter)
     epochs: int = 0
     kills: int = 0
@@ -128,9 +130,10 @@ class _Worker:
         self.member.summed(total)
         self._update()
 
-    def take(self, result: Tensor) -> None:
-        """The step counts elsewhere, with this result."""
-        self.member.take(result)
+    def take(self, giver: Member) -> None:
+        """The step counts there."""
+        assert giver.commit.result is not None  # that of the step
+        self.member.take(giver.commit.result.clone(), giver.sampler.where)
         self._update()
 
     def _update(self) -> None:
@@ -240,7 +243,7 @@ def train(
         if fault.kind not in _KINDS or max(fault.members) >= members:
             raise UsageError(f"virtual members, 0 to {members - 1}, have {', '.join(_KINDS)}, not `{fault}`")
     rng = np.random.default_rng(seed)
-    group, run, away = _Members(members, training), Run(training.start), Counter[str]()
+    group, run, away = _Members(members, training), Run(training.start, training.sampler), Counter[str]()
     for number in range(steps):
         ranks = _let_in(group, run, away)
         step = _Step(group, training, ranks, run, rng)
@@ -286,8 +289,7 @@ def _feed(group: _Members) -> None:
     given = max(group.workers.values(), key=lambda worker: worker.member.counted).member
     for worker in group.workers.values():
         if worker.member.behind and worker.member.counted < given.counted:
-            assert given.commit.result is not None  # it has counted more steps than another
-            worker.take(given.commit.result.clone())
+            worker.take(given)
 
 
 def _keys(fault: Fault) -> tuple[str, ...]:
@@ -389,10 +391,8 @@ class _Step:
         plan = _enter(self.group, self.ranks)
         workers = self._living()
         if isinstance(plan, Take):
-            result = workers[plan.giver].member.commit.result
-            assert result is not None  # it has counted the step
             for rank in plan.takers:
-                workers[rank].take(result.clone())
+                workers[rank].take(workers[plan.giver].member)
             self.run.taken += 1
         elif workers[0].member.counted == self.sampler.step:
             self.run.anew += 1
@@ -403,12 +403,14 @@ class _Step:
     def _finish(self) -> None:
         """The step counts at all that have not counted it; their models are compared."""
         workers = self._living()
-        places = self.sampler.deal(self.ranks).places
         if workers[0].member.counted == self.sampler.step:
             total = self._sum()
             for worker in workers:
                 worker.count(total)
-        self.run.counts.update(self.sampler.order.samples(places))
+        before, now = self.sampler, workers[0].member.sampler
+        places = {*before.again, *range(before.cursor, now.cursor)}.difference(now.again)
+        self.run.counts.update(now.order.samples([*places]))
+        self.run.sampler = now
         for worker in workers:
-            same = torch.equal(worker.params, workers[0].params)
-            assert same, f"members differ after step {self.sampler.step}"
+            same = worker.member.sampler == now and torch.equal(worker.params, workers[0].params)
+            assert same, f"members differ after step {before.step}"
