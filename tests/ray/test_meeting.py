@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -87,3 +88,48 @@ def test_a_sum_is_there_for_all(found: dict[str, Any]) -> None:
 def test_an_actor_that_is_killed_leaves_the_sum_of_the_ids_reported(found: dict[str, Any]) -> None:
     value, count, has_dead = found["killed"]
     assert count == 2 and value == (5.0 if has_dead else 8.0)
+
+
+class Store:
+    """As Ray's key-value store."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+
+    def _internal_kv_put(self, key: str, value: str, overwrite: bool, *, namespace: str) -> None:
+        if overwrite or key not in self.values:
+            self.values[key] = value.encode()
+
+    def _internal_kv_get(self, key: str, *, namespace: str) -> bytes | None:
+        return self.values.get(key)
+
+    def _internal_kv_list(self, prefix: str, *, namespace: str) -> list[bytes]:
+        return [key.encode() for key in self.values if key.startswith(prefix)]
+
+    def _internal_kv_del(self, key: str, *, del_by_prefix: bool, namespace: str) -> None:
+        self.values = {
+            known: value
+            for known, value in self.values.items()
+            if known != key and not (del_by_prefix and known.startswith(key))
+        }
+
+
+def test_newcomers_meet_all_who_live_whoever_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'tweed[ray]'")
+    from tweed.ray import job, meeting
+
+    store = Store()
+    context = SimpleNamespace(get_job_id=lambda: "07", worker=SimpleNamespace(mode=None))
+    monkeypatch.setattr(job, "internal_kv", store)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
+    monkeypatch.setenv("TWEED_HOST", "127.0.0.1")
+    first, second = (meeting._join(1 << 20) for _ in range(2))
+    ref = second.put(np.arange(3))
+    first.close()  # whatever the first one has made is of no use to the others now
+    with second, meeting._join(1 << 20) as third:
+        assert third.get(ref, timeout=20).result().tolist() == [0, 1, 2]
+        alive = {process.descriptor.hex() for process in (second, third)}
+        assert set(job.names("objects/")) == alive
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    meeting._end()
+    assert list(store.values) == ["07/job/secret"]

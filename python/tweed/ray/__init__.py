@@ -7,7 +7,8 @@
 
 installed    whether Ray is there, and which
 objects/     put, get and reduce between processes that meet, with neither Ray nor torch
-meeting      the same for the processes of a Ray job, which meet by a named actor
+job          what the processes of a Ray job leave for each other with Ray: its secret, where they are
+meeting      put, get and reduce between the processes of a Ray job
 config       TweedConfig: what workers of Ray Train are told before they form a group
 collective   the backend of `ray.util.collective`
 direct       the tensor transport of Ray Direct Transport, behind Ray's own refs

@@ -1,15 +1,13 @@
 """The backend "tweed" of `ray.util.collective`: our engine's collectives on NumPy arrays and CPU tensors.
 
 Each group stands alone, beside torch's default group and other groups of the process. Rank 0 opens the store
-in which all meet and leaves its address in Ray's own key-value store; the first process of a job that makes a
-group leaves the job's secret there. Who may read that store may submit tasks to the cluster anyway.
+in which all meet and leaves its address where all of the job find it, with the job's secret.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import secrets
 import socket
 import time
 from collections.abc import Sequence
@@ -17,10 +15,8 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 import numpy as np
-import ray
 import torch
 import torch.distributed as dist
-from ray.experimental import internal_kv
 from ray.util.collective.backend_registry import register_collective_backend as _register
 from ray.util.collective.collective_group.base_collective_group import BaseGroup
 from ray.util.collective.types import Backend, ReduceOp
@@ -34,9 +30,9 @@ from torch._C._distributed_c10d import (
 from torch.distributed.distributed_c10d import GroupName
 
 from tweed.errors import DeadlineExceeded, UsageError
+from tweed.ray import job
 from tweed.ray.config import join_network
 
-_NAMESPACE = "tweed"
 _LOOK_S = 0.05  # between two looks for rank 0's address
 _OPERATORS = {
     ReduceOp.SUM: dist.ReduceOp.SUM,
@@ -83,7 +79,7 @@ class TweedGroup(BaseGroup):
     def __init__(self, world_size: int, rank: int, group_name: str) -> None:
         super().__init__(world_size, rank, group_name)
         join_network()
-        os.environ.setdefault("TWEED_SECRET", _of_job("secret", secrets.token_hex(32)))
+        os.environ.setdefault("TWEED_SECRET", job.secret())
         place = _DistributedBackendOptions()
         self._store: Any = PrefixStore("group", _meet(world_size, rank, group_name, self.timeout_s))
         place.store = self._store
@@ -110,7 +106,7 @@ class TweedGroup(BaseGroup):
     def destroy_group(self) -> None:
         """Lets go of the engine's group and of the store."""
         if self._rank == 0:
-            internal_kv._internal_kv_del(_key(self._group_name), namespace=_NAMESPACE)
+            job.remove(_place(self._group_name))
         self._engine = self._store = None
 
     def allreduce(self, tensor: Sequence[Any], allreduce_options: Any = None) -> None:
@@ -160,15 +156,9 @@ class TweedGroup(BaseGroup):
         self._engine.barrier(dist.BarrierOptions()).wait()
 
 
-def _key(name: str) -> str:
-    return f"{ray.get_runtime_context().get_job_id()}/{name}"
-
-
-def _of_job(name: str, value: str) -> str:
-    """What the first process of this job has put there."""
-    internal_kv._internal_kv_put(_key(f"job/{name}"), value, overwrite=False, namespace=_NAMESPACE)
-    found: bytes = internal_kv._internal_kv_get(_key(f"job/{name}"), namespace=_NAMESPACE)
-    return found.decode()
+def _place(name: str) -> str:
+    """Where rank 0 of a group leaves its address."""
+    return f"groups/{name}"
 
 
 def _meet(size: int, rank: int, name: str, timeout_s: float) -> TCPStore:
@@ -176,16 +166,16 @@ def _meet(size: int, rank: int, name: str, timeout_s: float) -> TCPStore:
 
     Raises: DeadlineExceeded if there is none in time.
     """
-    timeout, key = timedelta(seconds=timeout_s), _key(name)
+    timeout = timedelta(seconds=timeout_s)
     if rank == 0:
         host = os.environ["TWEED_HOST"]
         store = TCPStore(host, 0, size, is_master=True, wait_for_workers=False, timeout=timeout)
-        internal_kv._internal_kv_put(key, json.dumps([host, store.port]), namespace=_NAMESPACE)
+        job.leave(_place(name), json.dumps([host, store.port]))
         return store
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
         # Rank 0 of a group that was lost may have left an address, where nobody answers any more.
-        known: bytes | None = internal_kv._internal_kv_get(key, namespace=_NAMESPACE)
+        known = job.find(_place(name))
         host, port = ("", 0) if known is None else json.loads(known)
         if host and _answers(host, port):
             return TCPStore(host, port, size, is_master=False, timeout=timeout)
