@@ -7,6 +7,7 @@ mod support;
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use support::{all_reduce, complete, options, row, start};
@@ -18,6 +19,8 @@ use tweed_schedule::{Collective, Send};
 const ROLE: &str = "TWEED_MANY";
 /// Begins each line that is meant for the first process; the test harness prints others.
 const MARK: &str = "many: ";
+/// Tests that look at what this process has open.
+static ALONE: Mutex<()> = Mutex::new(());
 /// For hundreds of processes on few cores.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -138,11 +141,13 @@ fn another_process() {
     let number = number.parse().unwrap();
     match word {
         "rank" => be_a_rank(number),
+        "lost" => be_lost(start(false), number),
+        "lost_by_tcp" => be_lost(start(true), number),
         _ => be_peers(number),
     }
 }
 
-fn text(node: &Node) -> String {
+fn text_of(node: &Node) -> String {
     String::from_utf8(node.descriptor()).unwrap()
 }
 
@@ -170,7 +175,7 @@ fn sum(group: &Group) {
 fn be_a_rank(rank: u32) {
     let node = start(false);
     let before = Footprint::now();
-    report(&text(&node));
+    report(&text_of(&node));
     let ranks: u32 = read_line().parse().unwrap();
     let descriptors = (0..ranks).map(|_| read_line().into_bytes()).collect();
     let begin = Instant::now();
@@ -187,12 +192,62 @@ fn be_a_rank(rank: u32) {
     read_line();
 }
 
+/// A third rank, until it is killed.
+fn be_lost(node: Node, number: u32) {
+    report(&text_of(&node));
+    let mut descriptors: Vec<Vec<u8>> = (0..2).map(|_| read_line().into_bytes()).collect();
+    descriptors.push(node.descriptor());
+    let group = node.join(spec(number, 2, descriptors)).expect("it meets the others");
+    sum(&group);
+    read_line();
+}
+
+/// Two nodes of this process make a group, and take a sum; then `after` runs at each.
+fn both(nodes: &[Node; 2], number: u32, descriptors: &[Vec<u8>], after: impl Fn(&Group) + Sync) {
+    let summed = Barrier::new(2);
+    std::thread::scope(|scope| {
+        for (rank, node) in (0..).zip(nodes) {
+            let (spec, after, summed) = (spec(number, rank, descriptors.to_vec()), &after, &summed);
+            scope.spawn(move || {
+                let group = node.join(spec).expect("they meet");
+                sum(&group);
+                summed.wait();
+                after(&group);
+            });
+        }
+    });
+}
+
+/// What this process has open after each time that its two nodes have met a third one, lost it, and met without it.
+fn after_losses(role: &str, nodes: &[Node; 2], losses: u32) -> Vec<[u64; 3]> {
+    let mut found = Vec::new();
+    for number in 0..losses {
+        let third = Mutex::new(Other::start(role, 2 * number));
+        let descriptors = {
+            let mut third = third.lock().unwrap();
+            let text = third.receive();
+            third.send(&nodes.each_ref().map(text_of));
+            [nodes[0].descriptor(), nodes[1].descriptor(), text.into_bytes()]
+        };
+        both(nodes, 2 * number, &descriptors, |group| {
+            third.lock().unwrap().child.kill().expect("it lives, or was killed just now");
+            let mut data = [1f32; 4];
+            while complete(group, all_reduce(&mut data, ReduceOp::Sum)).is_ok() {}
+        });
+        both(nodes, 2 * number + 1, &descriptors[..2], |_| {});
+        drop(third);
+        let Footprint { descriptors, mapped_mib, threads, .. } = Footprint::now();
+        found.push([descriptors, mapped_mib, threads].map(|value| value as u64));
+    }
+    found
+}
+
 /// As many nodes, each of which knows only the process that it is a peer of.
 fn be_peers(count: u32) {
     let first: u32 = read_line().parse().unwrap();
     let hub = read_line().into_bytes();
     let nodes: Vec<Node> = (0..count).map(|_| Node::start(over_tcp()).expect("a node starts")).collect();
-    nodes.iter().for_each(|node| report(&text(node)));
+    nodes.iter().for_each(|node| report(&text_of(node)));
     read_line();
     std::thread::scope(|scope| {
         let joining = (first..).zip(&nodes).map(|(number, node)| {
@@ -248,7 +303,7 @@ fn peers_of_one_node(peers: u32, per_process: u32) -> Footprint {
         (0..peers / per_process).map(|_| Other::start("peers", per_process)).collect();
     let mut descriptors = vec![hub.descriptor()];
     for (first, other) in (0..).step_by(per_process as usize).zip(&mut others) {
-        other.send(&[(100 + first).to_string(), text(&hub)]);
+        other.send(&[(100 + first).to_string(), text_of(&hub)]);
         descriptors.extend((0..per_process).map(|_| other.receive().into_bytes()));
     }
     let pair = vec![descriptors[0].clone(), descriptors[1].clone()];
@@ -273,9 +328,9 @@ fn peers_of_one_node(peers: u32, per_process: u32) -> Footprint {
     footprints
 }
 
-/// One test, as both look at what this process has open.
 #[test]
 fn a_peer_costs_little() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let near = ranks_on_one_host(32);
     assert!(near.descriptors <= 3.0, "a link's socket, the peer's memory, and its process");
     assert!(near.mapped_mib <= 16.0, "the first part of the peer's memory");
@@ -284,6 +339,16 @@ fn a_peer_costs_little() {
     for footprints in [near, far] {
         assert!(footprints.resident_mib <= 0.5);
         assert!(footprints.threads <= 1.0, "threads do not grow with peers");
+    }
+}
+
+#[test]
+fn what_a_lost_peer_held_is_freed() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for (role, by_tcp) in [("lost", false), ("lost_by_tcp", true)] {
+        let held = after_losses(role, &[start(by_tcp), start(by_tcp)], 50);
+        let (early, late) = (held[5..10].iter().max(), held[45..].iter().max());
+        assert!(late <= early, "descriptors, MiB of others' memory, threads after each loss: {held:?}");
     }
 }
 
