@@ -347,7 +347,8 @@ fn what_a_lost_peer_held_is_freed() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for (role, by_tcp) in [("lost", false), ("lost_by_tcp", true)] {
         let held = after_losses(role, &[start(by_tcp), start(by_tcp)], 50);
-        let (early, late) = (held[5..10].iter().max(), held[45..].iter().max());
+        // A thread may be about to end; what is not freed is there each time.
+        let (early, late) = (held[5..10].iter().max(), held[45..].iter().min());
         assert!(late <= early, "descriptors, MiB of others' memory, threads after each loss: {held:?}");
     }
 }
