@@ -93,10 +93,12 @@ def test_a_member_that_is_killed_within_a_round_leaves_it_whole(
     assert (trainee.model(x) - y).square().mean() < before
 
 
-@pytest.mark.parametrize("victim", [None, 0, 3])
-def test_who_joins_takes_rounds_and_then_its_share(victim: int | None) -> None:
+@pytest.mark.parametrize(
+    ("victim", "strategy"), [(None, DILOCO), (0, DILOCO), (3, DILOCO), (None, LOCAL), (1, LOCAL)]
+)
+def test_who_joins_takes_rounds_and_then_its_share(victim: int | None, strategy: tweed.Strategy) -> None:
     place = store()
-    with Ranks(joins, 4, place.port, victim, DILOCO) as ranks:
+    with Ranks(joins, 4, place.port, victim, strategy) as ranks:
         found = list(endings(ranks, 4 if victim is None else 3).values())
     assert len({(one.digest, one.counted, one.lr) for one in found}) == 1
 

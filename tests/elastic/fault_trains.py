@@ -33,9 +33,11 @@ def ended(run: ElasticRun, trainee: Trainee) -> Outcome:
     return Outcome(trainee.digest, trainee.params.detach(), run.counted, run.epochs)
 
 
-def founded(store: dist.Store, rank: int, size: int, elastic: Elastic) -> Control:
-    """One of those that begin; who joins finds it by the store."""
-    control = start(store, rank, size, elastic)
+def among(store: dist.Store, rank: int, founders: int, elastic: Elastic) -> Control:
+    """One of those that begin, or one that joins them."""
+    if rank >= founders:
+        return join(store.get("address 0").decode(), elastic)
+    control = start(store, rank, founders, elastic)
     store.set(f"address {rank}", control.address)
     return control
 
@@ -46,11 +48,7 @@ def waits(rank: int, size: int, port: int, witness: str) -> Outcome:
     is_founder = store.add(f"lives of {rank}", 1) == 1
     elastic = Elastic(3, size, witnesses=(witness,))
     logs_here()
-    if is_founder:
-        control = founded(store, rank, size, elastic)
-    else:
-        control = join(store.get("address 0").decode(), elastic)
-    trainee = Trainee()
+    control, trainee = among(store, rank, size if is_founder else 0, elastic), Trainee()
     run = ElasticRun(control, sampler(), trainee.keep, timeout_s=60)
     while run.counted < STEPS:
         dies = is_founder and rank >= 2 and run.counted == KILLED_AT
@@ -63,12 +61,7 @@ def waits(rank: int, size: int, port: int, witness: str) -> Outcome:
 def copies(rank: int, size: int, port: int) -> Outcome:
     """The last rank joins, and its copy takes two seconds. A donor that has given a part of it says so."""
     store = dist.TCPStore("127.0.0.1", port, is_master=False)
-    is_founder, elastic = rank < size - 1, Elastic(1, size, joiner_mbit=1.5)
-    control = (
-        founded(store, rank, size - 1, elastic)
-        if is_founder
-        else join(store.get("address 0").decode(), elastic)
-    )
+    control = among(store, rank, size - 1, Elastic(1, size, joiner_mbit=1.5))
     trainee, has_said = Trainee(), False
     numbers = torch.rand(250_000, generator=torch.Generator().manual_seed(1))
     ballast = torch.nn.ParameterList([torch.nn.Parameter(numbers, requires_grad=False)])
@@ -80,7 +73,7 @@ def copies(rank: int, size: int, port: int) -> Outcome:
         if not has_said and any(0 < donor.acknowledged < donor.state_bytes for donor in donors):
             say("gives")
             has_said = True
-        if not is_founder and run.members:
+        if rank == size - 1 and run.members:
             store.set("it is in", "")
         if last is None and store.check(["it is in"]):
             last = last_step(store, run.counted)
@@ -93,9 +86,8 @@ def too_slow(rank: int, size: int, port: int) -> Outcome | str:
     """The last rank joins by links that take less than the steps make."""
     transfer._KEPT_STATES, transfer._KEPT_BYTES = 1, 1 << 9  # else it would take some hundred megabytes
     store = dist.TCPStore("127.0.0.1", port, is_master=False)
-    elastic, trainee = Elastic(1, size, joiner_mbit=0.002), Trainee()
+    control, trainee = among(store, rank, size - 1, Elastic(1, size, joiner_mbit=0.002)), Trainee()
     if rank == size - 1:
-        control = join(store.get("address 0").decode(), elastic)
         try:
             run = ElasticRun(control, sampler(), trainee.keep)
             while True:
@@ -105,7 +97,6 @@ def too_slow(rank: int, size: int, port: int) -> Outcome | str:
             return str(error)
         finally:
             control.close()
-    control = founded(store, rank, size - 1, elastic)
     run, last = ElasticRun(control, sampler(), trainee.keep), None
     while last is None or run.counted < last:
         trainee.step(run, lambda: time.sleep(0.002))
@@ -120,14 +111,9 @@ def twins(rank: int, size: int, port: int, key_files: list[str]) -> Outcome | st
     """The last two ranks are one process that was started twice: they join with one key."""
     store = dist.TCPStore("127.0.0.1", port, is_master=False)
     founders, trainee = size - 2, Trainee()
-    is_founder = rank < founders
-    elastic = Elastic(1, size, key_file=None if is_founder else key_files[rank - founders])
+    key_file = None if rank < founders else key_files[rank - founders]
     try:
-        control = (
-            founded(store, rank, founders, elastic)
-            if is_founder
-            else join(store.get("address 0").decode(), elastic)
-        )
+        control = among(store, rank, founders, Elastic(1, size, key_file=key_file))
         run, last = ElasticRun(control, sampler(), trainee.keep, check_every=1), None
         while last is None or run.counted < last:
             trainee.step(run, lambda: time.sleep(0.002))

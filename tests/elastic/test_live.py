@@ -296,6 +296,16 @@ def test_a_run_that_is_killed_while_it_writes_goes_on_with_any_number_of_members
     assert latest(tmp_path) == last
 
 
+def test_four_two_and_three_members_go_on_from_one_checkpoint_with_the_same_samples(tmp_path: Path) -> None:
+    store, undisturbed = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False), Undisturbed()
+    for last, members in ((5, 4), (11, 4), (16, 2), (21, 3)):
+        with Ranks(stores, members, store.port, tmp_path, f"to {last}", last) as ranks:
+            ended = ranks.join(60)
+        assert len({digest for digest, _ in ended}) == 1
+        assert torch.allclose(ended[0][1], undisturbed.at(last), rtol=0, atol=1e-12)
+        assert latest(tmp_path) == last
+
+
 def test_a_number_of_members_that_cannot_be_is_an_error() -> None:
     with pytest.raises(UsageError, match="give 1 <= least <= most"):
         Elastic(3, 2)

@@ -7,6 +7,7 @@ mod support;
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use support::{all_reduce, complete, options, row, start};
@@ -138,11 +139,13 @@ fn another_process() {
     let number = number.parse().unwrap();
     match word {
         "rank" => be_a_rank(number),
+        "lost" => be_lost(start(false), number),
+        "lost_by_tcp" => be_lost(start(true), number),
         _ => be_peers(number),
     }
 }
 
-fn text(node: &Node) -> String {
+fn text_of(node: &Node) -> String {
     String::from_utf8(node.descriptor()).unwrap()
 }
 
@@ -170,7 +173,7 @@ fn sum(group: &Group) {
 fn be_a_rank(rank: u32) {
     let node = start(false);
     let before = Footprint::now();
-    report(&text(&node));
+    report(&text_of(&node));
     let ranks: u32 = read_line().parse().unwrap();
     let descriptors = (0..ranks).map(|_| read_line().into_bytes()).collect();
     let begin = Instant::now();
@@ -187,12 +190,61 @@ fn be_a_rank(rank: u32) {
     read_line();
 }
 
+/// A third rank, until it is killed.
+fn be_lost(node: Node, number: u32) {
+    report(&text_of(&node));
+    let mut descriptors: Vec<Vec<u8>> = (0..2).map(|_| read_line().into_bytes()).collect();
+    descriptors.push(node.descriptor());
+    let group = node.join(spec(number, 2, descriptors)).expect("it meets the others");
+    sum(&group);
+    read_line();
+}
+
+/// Two nodes of this process make a group, and take a sum; then `after` runs at each.
+fn both(nodes: &[Node; 2], number: u32, descriptors: &[Vec<u8>], after: impl Fn(&Group) + Sync) {
+    let summed = Barrier::new(2);
+    std::thread::scope(|scope| {
+        for (rank, node) in (0..).zip(nodes) {
+            let (spec, after, summed) = (spec(number, rank, descriptors.to_vec()), &after, &summed);
+            scope.spawn(move || {
+                let group = node.join(spec).expect("they meet");
+                sum(&group);
+                summed.wait();
+                after(&group);
+            });
+        }
+    });
+}
+
+/// What this process has open after each time that its two nodes have met a third one, lost it, and met without it.
+fn after_losses(role: &str, nodes: &[Node; 2], losses: u32) -> Vec<[u64; 3]> {
+    let mut found = Vec::new();
+    for number in 0..losses {
+        let mut third = Other::start(role, 2 * number);
+        let [first, second] = nodes.each_ref().map(Node::descriptor);
+        let descriptors = [first, second, third.receive().into_bytes()];
+        third.send(&nodes.each_ref().map(text_of));
+        let process = third.child.id() as libc::pid_t;
+        both(nodes, 2 * number, &descriptors, |group| {
+            // SAFETY: a plain system call; the process is a child of this one that nobody has waited for.
+            unsafe { libc::kill(process, libc::SIGKILL) };
+            let mut data = [1f32; 4];
+            while complete(group, all_reduce(&mut data, ReduceOp::Sum)).is_ok() {}
+        });
+        both(nodes, 2 * number + 1, &descriptors[..2], |_| {});
+        drop(third);
+        let Footprint { descriptors, mapped_mib, threads, .. } = Footprint::now();
+        found.push([descriptors, mapped_mib, threads].map(|value| value as u64));
+    }
+    found
+}
+
 /// As many nodes, each of which knows only the process that it is a peer of.
 fn be_peers(count: u32) {
     let first: u32 = read_line().parse().unwrap();
     let hub = read_line().into_bytes();
     let nodes: Vec<Node> = (0..count).map(|_| Node::start(over_tcp()).expect("a node starts")).collect();
-    nodes.iter().for_each(|node| report(&text(node)));
+    nodes.iter().for_each(|node| report(&text_of(node)));
     read_line();
     std::thread::scope(|scope| {
         let joining = (first..).zip(&nodes).map(|(number, node)| {
@@ -248,7 +300,7 @@ fn peers_of_one_node(peers: u32, per_process: u32) -> Footprint {
         (0..peers / per_process).map(|_| Other::start("peers", per_process)).collect();
     let mut descriptors = vec![hub.descriptor()];
     for (first, other) in (0..).step_by(per_process as usize).zip(&mut others) {
-        other.send(&[(100 + first).to_string(), text(&hub)]);
+        other.send(&[(100 + first).to_string(), text_of(&hub)]);
         descriptors.extend((0..per_process).map(|_| other.receive().into_bytes()));
     }
     let pair = vec![descriptors[0].clone(), descriptors[1].clone()];
@@ -273,9 +325,9 @@ fn peers_of_one_node(peers: u32, per_process: u32) -> Footprint {
     footprints
 }
 
-/// One test, as both look at what this process has open.
+/// One test, as all of it looks at what this process has open.
 #[test]
-fn a_peer_costs_little() {
+fn a_peer_costs_little_and_one_that_was_lost_nothing() {
     let near = ranks_on_one_host(32);
     assert!(near.descriptors <= 3.0, "a link's socket, the peer's memory, and its process");
     assert!(near.mapped_mib <= 16.0, "the first part of the peer's memory");
@@ -284,6 +336,12 @@ fn a_peer_costs_little() {
     for footprints in [near, far] {
         assert!(footprints.resident_mib <= 0.5);
         assert!(footprints.threads <= 1.0, "threads do not grow with peers");
+    }
+    for (role, by_tcp) in [("lost", false), ("lost_by_tcp", true)] {
+        let held = after_losses(role, &[start(by_tcp), start(by_tcp)], 50);
+        // A thread may be about to end; what is not freed is there each time.
+        let (early, late) = (held[5..10].iter().max(), held[45..].iter().min());
+        assert!(late <= early, "descriptors, MiB of others' memory, threads after each loss: {held:?}");
     }
 }
 
