@@ -6,7 +6,9 @@ import torch
 
 from tweed.experiments.member_checkpoints import held_up
 from tweed.experiments.member_runs import lateness, strikes
-from tweed.experiments.member_training import Trainee, undisturbed
+from tweed.experiments.member_training import Trainee, compared, over_time, undisturbed
+from tweed.experiments.watched_members import Step
+from tweed.testbed.faults import Plan
 
 
 def test_victims_come_in_turns_from_rank_0_on() -> None:
@@ -30,6 +32,21 @@ def test_a_gradient_of_all_samples_is_the_sum_of_those_of_parts() -> None:
 def test_what_nothing_befalls_learns() -> None:
     found = undisturbed(30, torch.float32, "digits")
     assert len(found.losses) == 30 and found.losses[-1] < found.losses[0]
+
+
+def test_members_over_time_are_told_when_they_change() -> None:
+    steps = [Step(n, n + 10.0, n + 10.5, members) for n, members in enumerate([3, 3, 2, 2, 3])]
+    assert over_time(steps) == [[0.5, 3], [2.5, 2], [4.5, 3]]
+
+
+def test_what_members_hold_is_told_beside_what_they_learn() -> None:
+    """Of the one that is spared, when twelve kills are over."""
+    plan = Plan.drawn(3, {"kill": 12}, seed=3, mean_s=0.2, spared=[1])
+    found = compared(3, plan, torch.float64, "digits")
+    assert found["equal"] and found["apart"] < 1e-12
+    early, late = found["held"]
+    assert min(early) > 0 and late.descriptors <= early.descriptors + 3 and late.threads <= early.threads + 1
+    assert {members for _, members in found["members_over_time"]} == {2, 3}
 
 
 def test_both_sides_of_checkpoints_are_held_up_in_each_round() -> None:

@@ -189,15 +189,6 @@ def test_a_run_that_asked_for_no_network_says_so_on_every_plot() -> None:
     assert read(FACTS | {"one_host": False}, FIGURES, []).count("Network not known") == 1 + 6
 
 
-def test_members_that_come_and_go_are_drawn_with_their_epochs() -> None:
-    began = {"epoch": 1, "members": 4, "rank": 0, "step": 0, "seconds": 0.0, "step_s": None}
-    lost = {"epoch": 2, "members": 3, "rank": 0, "step": 7, "seconds": 1.5, "step_s": 0.25}
-    text = render("a", FACTS, FIGURES, epochs=[began, lost])
-    assert "Members over time" in text and "<h2>Epochs</h2>" in text and "0.25 s" in text
-    for plain in (render("a", FACTS, FIGURES), render("a", FACTS, FIGURES, epochs=[began])):
-        assert "Members over time" not in plain and "<h2>Epochs</h2>" not in plain
-
-
 def test_a_run_without_figures_says_so() -> None:
     assert "told no figures yet" in render("demo", FACTS, [])
 

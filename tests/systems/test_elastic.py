@@ -21,6 +21,7 @@ def lines() -> list[dict[str, Any]]:
     spans = {"spans_s": [1.0, 1.2, 1.9], "joined_s": 9.0, "copied_s": 3.0}
     trained = {"kind": "trained", "members": 8, "kills": 500, "steps": 9, "epochs": 3, "seconds": 1.0}
     trained |= {"task": "digits", "equal": True, "test_apart": 1e-3}
+    trained |= {"held": [[100, 40, 8], [109, 40, 7]], "members_over_time": [[0.0, 8], [0.5, 7], [0.8, 8]]}
     return [
         *(struck(what, [0.1, 0.1, 0.9], workers=workers) for workers in (4, 8) for what in LATE_S),
         struck("kill", [5.2], example),
@@ -39,8 +40,15 @@ def lines() -> list[dict[str, Any]]:
 
 def test_all_goals_can_be_met() -> None:
     found = list(verdicts(lines()))
-    assert len(found) == 25 and all(met is True for _, _, met in found)
-    assert "torchft was not" not in markdown(study(lines()), "")
+    assert len(found) == 26 and all(met is True for _, _, met in found)
+    text = markdown(study(lines()), "")
+    assert "torchft was not" not in text and text.count("-members.svg") == 1
+
+
+def test_older_notes_have_no_picture_and_no_verdict_on_what_was_held() -> None:
+    older = [{k: v for k, v in line.items() if k not in ("held", "members_over_time")} for line in lines()]
+    assert [met for _, _, met in verdicts(older)].count(None) == 1
+    assert "-members.svg" not in markdown(study(older), "")
 
 
 def test_without_lines_nothing_is_judged() -> None:
@@ -56,6 +64,9 @@ def test_without_lines_nothing_is_judged() -> None:
         ({"side": next(iter(SETTINGS))}, {"late_s": [0.9]}, 1),
         ({"type": "float64"}, {"apart": 1e-11}, 1),
         ({"type": "float32"}, {"equal": False}, 2),
+        ({"type": "float64"}, {"held": [[100, 40, 8], [111, 40, 8]]}, 1),
+        ({"type": "float64"}, {"held": [[100, 40, 8], [100, 41, 8]]}, 1),
+        ({"type": "float64"}, {"held": [[100, 40, 8], [100, 40, 9]]}, 1),
         ({"task": "fashion-mnist"}, {"test_apart": 0.02}, 1),
         ({"kind": "4 donors"}, {"given_s": 3.0}, 1),
         ({"kind": "unharmed"}, {"members": [0.21]}, 1),

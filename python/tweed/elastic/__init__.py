@@ -14,6 +14,7 @@ meeting    how a process gets among the members: `start`, `join`, `meet`
 control    links between all members, over which they agree who is in; a thread drives them
 linked     a process's part in that agreement, and its links
 witness    a process that decides who is a member, and has no part in training
+change     what has brought an epoch about: pure
 group      the process group of an epoch: where its members meet
 run        the steps: each counts for all or for none, whoever is lost or joins meanwhile
 transfer   how a joiner gets the state, while the others go on: pure

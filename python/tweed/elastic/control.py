@@ -107,6 +107,7 @@ class Epoch:
       broken: a member of the one before was lost, or a link that it did not list; who leaves in good order is
         not.
       missing: pairs of ranks between which nothing crosses, the lower one first. Others reach both.
+      lives: which process of its key each member is, counted from 0.
     """
 
     number: int
@@ -115,6 +116,7 @@ class Epoch:
     witnesses: tuple[str, ...] = ()
     broken: bool = False
     missing: tuple[tuple[int, int], ...] = ()
+    lives: tuple[int, ...] = ()
 
     @property
     def caller(self) -> str:
@@ -190,8 +192,10 @@ class Control:
         found = self._node.epoch()
         if found is None:
             return Epoch(0)
-        members, witnesses = (tuple(key for key, _ in lives) for lives in (found[1], found[2]))
-        return Epoch(found[0], members, found[4], witnesses, found[5], tuple(found[3]))
+        number, members, voters, missing, first_step, broken = found
+        keys, witnesses = (tuple(key for key, _ in each) for each in (members, voters))
+        lives = tuple(life for _, life in members)
+        return Epoch(number, keys, first_step, witnesses, broken, tuple(missing), lives)
 
     @property
     def stands_still(self) -> bool:

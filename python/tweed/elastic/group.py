@@ -18,6 +18,7 @@ two that others reach: the next group's schedules do without it, and what needs 
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 from collections.abc import Collection, Sequence
 from datetime import timedelta
@@ -29,11 +30,14 @@ import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
+from tweed.elastic.change import Change, change
 from tweed.elastic.control import Control, Epoch
 from tweed.elastic.messages import Meeting
 from tweed.errors import DeadlineExceeded, PeerLost
 from tweed.exchange.communicator import Wait
 from tweed.exchange.engine import GroupRequest
+
+log = logging.getLogger("tweed")
 
 #: A group failed though nobody is lost, as when a link broke: after so long its members meet again.
 _AGAIN_S = 2.0
@@ -52,6 +56,7 @@ class Groups:
 
     Attributes:
       group: that stands; None: none does.
+      change: what has brought its epoch about, as far as this process was in the one before.
     """
 
     def __init__(self, control: Control, timeout_s: float) -> None:
@@ -62,6 +67,7 @@ class Groups:
         self._beside = dist.is_initialized()  # there is a default group, of other processes
         self.group: dist.ProcessGroup | None = None
         control.when_changed(self._changed)
+        self._last, self.change = Epoch(0), Change()
         self._meeting = self._tried = Meeting(0, 0, 0, "")  # the last that came about, that was tried
         self._store: Any = None  # of the group, where this process is its rank 0
 
@@ -95,6 +101,8 @@ class Groups:
         )
         wait.end()
         self._meeting, self._control.in_group = meeting, True
+        self.change, self._last = change(self._last, epoch), epoch
+        log.info("epoch %d has %d members. %s", epoch.number, len(epoch.members), self.change.words)
         with self._standing:
             self._members, self._without = epoch.members, epoch.cut
         return epoch.members

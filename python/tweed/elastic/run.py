@@ -24,6 +24,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tweed.data.sampler import Sampler
+from tweed.elastic.change import Change
 from tweed.elastic.checkpoint import Checkpoints, writers
 from tweed.elastic.control import Control, Epoch
 from tweed.elastic.group import Groups
@@ -70,6 +71,8 @@ class ElasticRun:
 
     Attributes:
       epochs: numbers of those whose group this process was in.
+      changes: what has brought each of them about.
+      paused_s: seconds in which it had no next group to go on with, those of the sums that broke included.
       members: of the last of them, keys in the order of their ranks.
       told: once all members are at the end, what each has told in `finish`, by rank.
 
@@ -95,6 +98,8 @@ class ElasticRun:
         self._total = total or _all_reduced
         self._groups = Groups(control, timeout_s)
         self.epochs: list[int] = []
+        self.changes: list[Change] = []
+        self.paused_s = 0.0
         self.members: tuple[str, ...] = ()
         self.told: list[Any] = []
         self._begun = -1  # the step before which this process, as rank 0, has done what comes first
@@ -163,9 +168,11 @@ class ElasticRun:
             if self._member.behind:
                 self._follow()
                 continue
+            began = time.monotonic()
             try:
                 if self._may_enter(self._control.epoch, self._control.meeting):
                     self._enter()
+                    self.paused_s += time.monotonic() - began
                 self._check()
                 if self._checkpoints is not None and self._given % self._checkpoints.every == 0:
                     self._write(self._checkpoints)
@@ -177,6 +184,7 @@ class ElasticRun:
                 self._counted()
             except LOSSES:
                 self._regroup()
+                self.paused_s += time.monotonic() - began
         return None
 
     def contribute(self, total: Tensor, samples: int | None = None) -> None:
@@ -346,6 +354,7 @@ class ElasticRun:
     def _enter(self) -> None:
         members = self.members = self._groups.form()
         self.epochs.append(self._groups.epoch)
+        self.changes.append(self._groups.change)
         place = "" if self._checkpoints is None else self._checkpoints.place
         given: list[Any] = [None] * len(members)
         standing = self._member.standing(cut_off=self._control.cut_off)

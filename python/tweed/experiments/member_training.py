@@ -8,14 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tweed.data.sampler import GlobalOrder, Sampler
 from tweed.elastic import ElasticRun
+from tweed.elastic.change import Change
 from tweed.elastic.state import Stateful
-from tweed.experiments.watched_members import Watched, Written, control, strike
+from tweed.experiments.watched_members import Step, Watched, Written, control, strike
 from tweed.testbed import Ranks
 from tweed.testbed.faults import Plan
 from tweed.testbed.lives import lived
@@ -27,15 +29,33 @@ BATCH = 64
 LR = {"digits": 0.05, "fashion-mnist": 0.01}
 #: That nothing befalls: it has the losses of all steps.
 SPARED = 1
+#: By then it has all that a loss leaves behind.
+_FIRST_KILLS = 10
 _AWAY = 0.25
 
 
+class Held(NamedTuple):
+    """What a process holds: memory that is resident now, descriptors and threads."""
+
+    bytes: int
+    descriptors: int
+    threads: int
+
+    @classmethod
+    def now(cls) -> Held:
+        """Of this process."""
+        own = psutil.Process()
+        return cls(own.memory_info().rss, own.num_fds(), own.num_threads())
+
+
 class Trained(NamedTuple):
-    """Parameters at the end, the loss of each step, over its whole batch, and how many epochs there were."""
+    """Parameters at the end, the loss of each step, over its whole batch, how many epochs there were, and
+    what the process held when all were in again after the first ten kills, and at the end."""
 
     params: list[float]
     losses: list[float]
     epochs: int = 1
+    held: Sequence[Held] = ()
 
 
 class Trainee:
@@ -104,7 +124,8 @@ def compared(members: int, plan: Plan, dtype: torch.dtype, task: str) -> dict[st
 
     Returns: `steps`, `epochs`, `equal` (members have the same bits at the end), `apart` (the largest
       difference of a parameter to the undisturbed run), `losses_apart` (of a step's loss), `test_apart` (of
-      the test loss at the end), and `seconds`.
+      the test loss at the end), `seconds`, and of the spared one `members_over_time` and what it
+      `held`, see `Trained`.
     """
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
@@ -113,6 +134,7 @@ def compared(members: int, plan: Plan, dtype: torch.dtype, task: str) -> dict[st
             watched = Watched(ranks, folder)
             strike(watched, Struck(plan, members, watched.pid, folder=folder), members, _AWAY)
             ended = watched.end()
+            steps = watched.steps(SPARED)
     spared = ended[SPARED]
     alone, trainee = undisturbed(len(spared.losses), dtype, task), Trainee(dtype, task)
     return {
@@ -123,7 +145,18 @@ def compared(members: int, plan: Plan, dtype: torch.dtype, task: str) -> dict[st
         "losses_apart": _apart(spared.losses, alone.losses),
         "test_apart": abs(trainee.test_loss(spared.params) - trainee.test_loss(alone.params)),
         "seconds": time.monotonic() - began,
+        "members_over_time": over_time(steps),
+        "held": spared.held,
     }
+
+
+def over_time(steps: Sequence[Step]) -> list[list[float]]:
+    """Seconds since the first step, and how many members there were from then on, each time that changed."""
+    found: list[list[float]] = []
+    for step in steps:
+        if not found or found[-1][1] != step.members:
+            found.append([round(step.end - steps[0].begin, 3), step.members])
+    return found
 
 
 def replayed(task: str, share: int, rounds: int) -> dict[str, list[float]]:
@@ -154,12 +187,19 @@ def _life(life: int, rank: int, size: int, folder: Path, dtype: torch.dtype, tas
     trainee, losses = Trainee(dtype, task), list[float]()
     elastic = control(life, rank, size, size, folder)
     keep: dict[str, Stateful] = {"model": trainee.model, "optimizer": trainee.optimizer}
-    run = ElasticRun(elastic, trainee.sampler, keep, check_every=1)
+    run, held = ElasticRun(elastic, trainee.sampler, keep, check_every=1), list[Held]()
     with Written(folder, rank, life) as written:
         while not written.over(run.counted):
             begin = time.monotonic()
             losses.append(trainee.step(run.step(trainee.gradient)))
             written.step(run.counted, begin, len(run.members))
+            if not held and len(run.members) == size and _lost(run.changes) >= _FIRST_KILLS:
+                held.append(Held.now())
+    held.append(Held.now())
     run.finish()
     elastic.close()
-    return Trained(trainee.params, losses, len(run.epochs))
+    return Trained(trainee.params, losses, len(run.epochs), held if len(held) > 1 else ())
+
+
+def _lost(changes: Sequence[Change]) -> int:
+    return sum(len(one.lost) + len(one.returned) for one in changes)

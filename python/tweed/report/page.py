@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tweed.files import write_atomic
-from tweed.report import members, network, timeline
-from tweed.report.plots import ACCURACY, LOSS, MEMBERS, TEST_LOSS, TIME, Quantity, draw, svg
+from tweed.report import epochs, members, network, timeline
+from tweed.report.plots import ACCURACY, LOSS, TEST_LOSS, TIME, Quantity, draw, svg
 from tweed.train.folder import RunFolder
 from tweed.train.results import Reached, Side, by_side, reached, sent
 
@@ -43,7 +43,7 @@ def render(
     figures: Side,
     links: Side = (),
     commits: Side = (),
-    epochs: Side = (),
+    entered: Side = (),
 ) -> str:
     """The page as HTML.
 
@@ -53,7 +53,7 @@ def render(
       figures: lines of `metrics.jsonl`.
       links: lines of `links.jsonl`.
       commits: lines of `commits.jsonl`.
-      epochs: lines of `epochs.jsonl`.
+      entered: lines of `epochs.jsonl`.
     """
     sides = by_side(facts["sides"], figures)
     same, words = reached(sides), network.words(facts)
@@ -65,12 +65,12 @@ def render(
             name=name,
             facts=facts,
             results=[result(title, side) for title, side in sides.items()],
-            plots=plots(sides, network.sent(facts), words, epochs) if sides else {},
+            plots=plots(sides, network.sent(facts), words) if sides else {},
             same=None if same is None else at_same_accuracy(same, network.sent(facts), words),
             network=words,
             members=members.table(commits),
             timelines=timelines(sides),
-            epochs=[_epoch(line) for line in epochs],
+            epochs=changes(sides, entered),
             rejections=members.rejections(commits),
             notes=[*said, *filter(None, map(compression, sides.values()))],
         )
@@ -90,13 +90,12 @@ def environment() -> Environment:
     )
 
 
-def plots(sides: Mapping[str, Side], sent: Quantity, words: str, epochs: Side = ()) -> dict[str, str]:
+def plots(sides: Mapping[str, Side], sent: Quantity, words: str) -> dict[str, str]:
     """Loss and accuracy against time and bytes, by the plot's title.
 
     Args:
       sent: what stands for bytes.
       words: about the network.
-      epochs: of an elastic run, which has one side.
     """
     known = all(any(row["loss"] is not None for row in side) for side in sides.values())
     loss = LOSS if known else TEST_LOSS
@@ -106,12 +105,21 @@ def plots(sides: Mapping[str, Side], sent: Quantity, words: str, epochs: Side = 
         "Loss against bytes": (sent, loss),
         "Accuracy against bytes": (sent, ACCURACY),
     }
-    drawn = {title: svg(draw(sides, x, y, words)) for title, (x, y) in quantities.items()}
-    if len(epochs) > 1:
-        title, side = next(iter(sides.items()))
-        until = {**epochs[-1], "seconds": side[-1]["seconds"]}
-        drawn["Members over time"] = svg(draw({title: [*epochs, until]}, TIME, MEMBERS, words))
-    return drawn
+    return {title: svg(draw(sides, x, y, words)) for title, (x, y) in quantities.items()}
+
+
+def changes(sides: Mapping[str, Side], lines: Side) -> dict[str, Any] | None:
+    """Members over time, and a table of epochs; None where they were the same throughout.
+
+    Args:
+      sides: an elastic run has one.
+      lines: of `epochs.jsonl`.
+    """
+    if len(lines) < 2 or not sides:
+        return None
+    side = next(iter(sides.values()))
+    until_s = max(side[-1]["seconds"], lines[-1]["seconds"])
+    return {"plot": svg(epochs.draw(lines, until_s)), "rows": [epochs.row(line) for line in lines]}
 
 
 def timelines(sides: Mapping[str, Side]) -> dict[str, dict[str, str]]:
@@ -149,17 +157,6 @@ def result(title: str, side: Side) -> dict[str, str]:
         "steps": f"{last['step']:,}",
         "samples/s": f"{last['samples'] / max(last['seconds'], 1e-9):,.0f}",
         "delivered": "all" if last["delivered"] is None else f"{min(last['delivered']):.2%} or more per rank",
-    }
-
-
-def _epoch(line: Mapping[str, Any]) -> dict[str, str]:
-    """A row of the table of epochs."""
-    return {
-        "epoch": f"{line['epoch']:,}",
-        "members": f"{line['members']:,}",
-        "from step": f"{line['step']:,}",
-        "training time": f"{line['seconds']:.1f} s",
-        "the step of the change took": _or_dash(line["step_s"], "{:.2f} s"),
     }
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 
 from tweed.data.sampler import GlobalOrder, Sampler
 from tweed.elastic import Checkpoints, Control, ElasticRun
+from tweed.elastic.change import SHORT
 from tweed.elastic.state import Stateful
 from tweed.errors import DataError
 from tweed.train.folder import RunFolder
@@ -43,7 +43,10 @@ class Entered:
       rank: of this process among them.
       step: the first that this process has made with them.
       seconds: of training before that step.
-      step_s: how long it took, with all that the change has cost; None at the begin of a run.
+      step_s: how long it took in training, with all that the change has cost; None at the begin of a run.
+      pause_s: seconds of it in which this process had no group to go on with; None there too.
+      keys: of all members in the order of their ranks, so much of each as tells them apart.
+      reason: who was lost, left or joined, and which link was cut, as `Change.words` has it.
     """
 
     epoch: int
@@ -52,6 +55,9 @@ class Entered:
     step: int
     seconds: float
     step_s: float | None
+    pause_s: float | None
+    keys: tuple[str, ...]
+    reason: str
 
 
 Noted = Callable[[Entered], None]
@@ -116,6 +122,7 @@ class ElasticWorker(Worker):
         self, settings: Settings, folder: RunFolder, report: Report, control: Control, noted: Noted
     ) -> None:
         self._control, self._noted, self._epoch = control, noted, 0
+        self._noted_to, self._paused_s = 0, 0.0  # changes that were noted; the pause in all, then
         super().__init__(settings, OURS, folder.checkpoints(OURS), report, Alone())
 
     @property
@@ -148,10 +155,10 @@ class ElasticWorker(Worker):
         self._reported()
         with self._run.leaving_on(signal.SIGTERM, signal.SIGINT):
             while not self.done:
-                began = time.monotonic()
+                seconds = self._meter.seconds
                 with self._meter.training():
                     self._train_step()
-                self._went_on(time.monotonic() - began)
+                self._went_on(seconds)
         self._run.finish(self._look, self._recorder.plain())
         self._control.close()
 
@@ -169,14 +176,21 @@ class ElasticWorker(Worker):
             at += param.numel()
         self._optimizer.step()
 
-    def _went_on(self, step_s: float | None) -> None:
-        """All steps that are counted are in the model."""
-        before, self._step = self._step, self._run.counted
-        if self._run.epochs and self._run.epochs[-1] != self._epoch:
-            self._epoch, members = self._run.epochs[-1], self._run.members
+    def _went_on(self, since: float | None) -> None:
+        """All steps that are counted are in the model; `since`: seconds of training before the last one."""
+        run, before, self._step = self._run, self._step, self._run.counted
+        if run.epochs and run.epochs[-1] != self._epoch:
+            self._epoch, members = run.epochs[-1], run.members
             rank = members.index(self._control.key)
-            seconds = self._meter.seconds - (step_s or 0.0)
-            self._noted(Entered(self._epoch, len(members), rank, before, seconds, step_s))
+            seconds = self._meter.seconds if since is None else since
+            step_s = None if since is None else self._meter.seconds - since
+            pause_s = None if since is None else run.paused_s - self._paused_s
+            words = [one.words for one in run.changes[self._noted_to :] if one.words]
+            self._noted_to, self._paused_s = len(run.changes), run.paused_s
+            keys, reason = tuple(key[:SHORT] for key in members), "; ".join(words)
+            self._noted(
+                Entered(self._epoch, len(members), rank, before, seconds, step_s, pause_s, keys, reason)
+            )
 
     def _gradient(self, samples: Sequence[int]) -> Tensor:
         """The sum of these samples' gradients, and behind it that of their losses."""

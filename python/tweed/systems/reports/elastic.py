@@ -10,7 +10,8 @@ from tweed.experiments.member_checkpoints import TORCH
 from tweed.experiments.notes import Line, find, where
 from tweed.experiments.torchft_members import SETTINGS
 from tweed.report.comparison import Goal, goals, missing
-from tweed.report.study import Section, Study, Table
+from tweed.report.plots import MEMBERS, TIME, draw, svg
+from tweed.report.study import Plot, Section, Study, Table
 
 #: The day since when the goals stand.
 FIXED = "2026-11-25"
@@ -32,6 +33,8 @@ APART = {
     ("digits", "float32"): ("losses_apart", 1e-3, "the loss of each step"),
     ("fashion-mnist", "float32"): ("test_apart", 0.01, "the test loss"),
 }
+#: What a survivor holds of memory at the end, times that after ten kills.
+HELD = 1.1
 #: A join: the median step, times one before; the longest, as a share of a copy that all wait for.
 JOIN_STEP, JOIN_PAUSE = 1.3, 1 / 3
 #: Times quicker: four donors than one, a result that is replayed than a step that is trained.
@@ -49,7 +52,8 @@ def study(lines: Sequence[Line]) -> Study:
     )
     parts = [Section("Goals", tables=[goals(verdicts(lines), fixed=FIXED)])]
     tables = [_struck(lines), _trained(lines), _held(lines)]
-    parts += [Section("What was measured", tables=[table for table in tables if table.rows])]
+    tables = [table for table in tables if table.rows]
+    parts += [Section("What was measured", plots=list(_members(lines)), tables=tables)]
     return Study("Members that come and go", lead, [*parts, Section("To keep in mind", words=_words(lines))])
 
 
@@ -65,6 +69,7 @@ def verdicts(lines: Sequence[Line]) -> Iterator[Goal]:
         goal = f"{task}, {dtype}: {words} within {most:g} of a run without kills"
         line = find(lines, kind="trained", task=task, type=dtype)
         yield missing(goal) if line is None else _within(goal, line, key, most)
+    yield _kept(lines)
     yield from _join(lines)
     yield from (_donors(lines), _replay(lines), _unharmed(lines))
     goal = f"a checkpoint holds the loop up at most {CHECKPOINT:g} of `async_save`"
@@ -103,6 +108,17 @@ def _within(goal: str, line: Line, key: str, most: float) -> Goal:
     equal = "members equal" if line["equal"] else "members differ"
     words = f"{line[key]:.1e} after {line['kills']} kills, {equal}"
     return goal, words, line[key] <= most and bool(line["equal"])
+
+
+def _kept(lines: Sequence[Line]) -> Goal:
+    goal = f"a survivor's memory at most {HELD:g} times that after ten kills, no more descriptors and threads"
+    line = find(lines, kind="trained", task="digits", type="float64")
+    if line is None or not line.get("held"):
+        return missing(goal)
+    (early, *some), (late, *more) = line["held"]
+    met = late <= HELD * early and all(now <= then for then, now in zip(some, more, strict=True))
+    words = f"{early / 1e6:.0f} and {late / 1e6:.0f} MB, {some[0]} and {more[0]} descriptors"
+    return goal, f"{words}, {some[1]} and {more[1]} threads after {line['kills']} kills", met
 
 
 def _join(lines: Sequence[Line]) -> Iterator[Goal]:
@@ -170,6 +186,19 @@ def _trained(lines: Sequence[Line]) -> Table:
         "trained", "kills", "steps", "epochs", "models apart", "losses apart", "test loss apart", "seconds",
     ]  # fmt: skip
     return Table("Beside one process that nothing befalls", head, rows)
+
+
+def _members(lines: Sequence[Line]) -> Iterator[Plot]:
+    """Members over time, where fewest are killed, so that each can be seen; none: the notes are older."""
+    known = [line for line in where(lines, kind="trained") if "members_over_time" in line]
+    if known:
+        line = min(known, key=lambda line: line["kills"])
+        rows = [dict(zip(("seconds", "members"), pair, strict=True)) for pair in line["members_over_time"]]
+        rows.append(rows[-1] | {"seconds": line["seconds"]})
+        title = f"{line['task']}, {line['type']}: {line['kills']} kills"
+        yield Plot(
+            "members", f"Members over time, {title}", svg(draw({title: rows}, TIME, MEMBERS, "loopback"))
+        )
 
 
 def _held(lines: Sequence[Line]) -> Table:
