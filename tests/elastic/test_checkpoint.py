@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import logging
 from collections.abc import Callable
 from contextlib import suppress
@@ -100,6 +101,17 @@ def test_who_was_stopped_while_it_wrote_does_not_bring_an_older_one_back(tmp_pat
     assert step_of(tmp_path) == 20
     Checkpoints(tmp_path, 1).clean()
     assert step_of(tmp_path) == 20
+
+
+def test_the_manifest_says_of_which_epoch_it_is(tmp_path: Path) -> None:
+    assert Checkpoints(tmp_path, 1).epoch() == 0
+    for number, epoch in ((0, 6), (1, 7)):  # between them a member has joined: the bits are the same
+        one = Checkpoints(tmp_path, 1)
+        one.write(10, number, 2, state(10, NUMEL), epoch)
+        one.wait()
+    assert Checkpoints(tmp_path, 1).epoch() == 7 and step_of(tmp_path) == 10
+    manifest = json.loads((tmp_path / "step-00000010" / "manifest.json").read_text())
+    assert manifest["epoch"] == 7 and [part["epoch"] for part in manifest["parts"]] == [6, 7]
 
 
 class Killed(BaseException):
@@ -205,7 +217,7 @@ def test_what_is_damaged_names_the_file(tmp_path: Path) -> None:
         step_of(tmp_path)
     damaged.write_bytes(data)
     assert step_of(tmp_path) == 10
-    for text in ("[{}]", "[]", "", "7"):
+    for text in ('{"parts": [{}]}', '{"parts": []}', "{}", "[]", "", "7"):
         (here / "manifest.json").write_text(text)
         with pytest.raises(DataError, match=r"manifest\.json is damaged"):
             step_of(tmp_path)

@@ -43,6 +43,7 @@ class FakeGroup:
     board: dict[int, bytes] = field(default_factory=dict)
     gone: bool = False
     count: int = 1
+    epoch: int | None = None
 
     def stats(self) -> list[dict[str, Any]]:
         if self.gone:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,11 @@ def test_without_wires_or_attach_their_metrics_are_empty() -> None:
     }
     assert "tweed_link_round_trip_seconds" not in names
     assert not [family for family in families(Matrix("x", 1, 2, 1.0)) if "training" in family.name]
+
+
+def test_the_epoch_is_told_where_members_come_and_go() -> None:
+    assert registry(replace(NOW, epoch=7)).get_sample_value("tweed_epoch") == 7
+    assert registry(NOW).get_sample_value("tweed_epoch") is None
 
 
 def test_a_scrape_over_loopback() -> None:

@@ -26,6 +26,12 @@ def test_it_says_which_run_how_far_and_who_is_late() -> None:
     assert lines[2] == "Rank 1 on host1 holds up the others: last in 100%, 2.00 ms late on average."
 
 
+def test_the_epoch_is_shown_where_members_come_and_go() -> None:
+    assert printed(View(replace(NOW, epoch=7), WINDOW)).startswith(
+        "digits-every_step: 2 ranks of epoch 7, up"
+    )
+
+
 def test_the_ranks_have_their_rates_totals_and_arrivals() -> None:
     rows = [line.split() for line in printed(View(NOW, WINDOW)).splitlines()]
     assert ["0", "host0", "1.00", "2.00", "3.0", "MB", "3", "0%", "0.00", "ms"] in rows

@@ -211,8 +211,8 @@ def test_a_handle_is_read_back_and_other_settings_are_found() -> None:
     later = reconfigure.encode(b"card 1", replace(terms, clock_s=1e9))
     members = reconfigure.Members.of(1, [later, ours], ours)
     assert (members.rank, members.descriptors) == (1, [b"card 1", b"card 0"])
-    assert members.number != reconfigure.Members.of(2, [later, ours], ours).number
-    assert members.number == reconfigure.Members.of(1, [later, ours], later).number
+    assert members.hash != reconfigure.Members.of(2, [later, ours], ours).hash
+    assert members.hash == reconfigure.Members.of(1, [later, ours], later).hash
     for other, words in (
         (replace(terms, tweed="2.0"), "rank 0 on host has tweed 1.0, rank 1 on host 2.0"),
         (replace(terms, options={"schedule": {"all_reduce": "ring"}}), "rank 0 was given schedule {}"),

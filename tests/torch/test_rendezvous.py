@@ -22,7 +22,7 @@ from tweed.testbed import run_ranks
 from tweed.torch import Options
 from tweed.torch.agreement import RankTerms, ahead, conflict
 from tweed.torch.meeting import Meeting, Place, Process, Renewed, prefix
-from tweed.torch.rendezvous import Terms, enter, group_id, leave_together, one_host, settle
+from tweed.torch.rendezvous import Terms, enter, group_hash, leave_together, one_host, settle
 from tweed.transport import Ltp
 
 
@@ -57,7 +57,7 @@ def test_a_store_can_be_used_again() -> None:
     """torch gives the next default group the same name in the same store."""
     store = dist.HashStore()
     first, second = settle_all(3, store), settle_all(3, store)
-    assert first[0].group_id != second[0].group_id
+    assert first[0].hash != second[0].hash
     assert all(terms == second[0] for terms in second)
 
 
@@ -108,6 +108,12 @@ def said(options: Options = _PLAIN, **others: Any) -> RankTerms:
         (said(), said(tweed="0.9", host="b"), "rank 0 on a has tweed 1.0, rank 1 on b 0.9; .*==1.0"),
         (said(), said(size=3, host="b"), "rank 0 on a was told of 2 ranks, rank 1 on b of 3; .* WORLD_SIZE"),
         (
+            said(epoch=6),
+            said(epoch=7, host="b"),
+            "makes the group of epoch 6, rank 1 on b that of",
+        ),
+        (said(epoch=6), said(), "group of epoch 6, rank 1 on a that of epoch None"),
+        (
             said(),
             said(clock_s=1e9 + 300),
             "rank 1 on a is 300 s ahead of that of rank 0 .*timedatectl",
@@ -146,13 +152,25 @@ def test_a_rank_of_a_larger_group_finds_that_out_by_itself() -> None:
     assert "of 1 ranks, rank 1 on" in settle(card(1), meetings[1], Options()).conflict
 
 
+def test_ranks_of_two_epochs_make_no_group() -> None:
+    store = dist.HashStore()
+
+    def rank(number: int) -> Terms:
+        here = replace(place(number, store, 2, seconds=10), epoch=6 + number)
+        return settle(card(number), enter(here), Options())
+
+    with ThreadPoolExecutor(2) as pool:
+        for terms in pool.map(rank, range(2)):
+            assert "makes the group of epoch 6, rank 1 on" in terms.conflict
+
+
 def test_terms_survive_the_store() -> None:
     (terms,) = settle_all(1, dist.HashStore())
     assert Terms.decode(terms.encode()) == terms
 
 
-def test_group_ids_differ() -> None:
-    ids = {group_id(name, nonce) for name in ("0", "1") for nonce in (b"a", b"b")}
+def test_hashes_of_groups_differ() -> None:
+    ids = {group_hash(name, nonce) for name in ("0", "1") for nonce in (b"a", b"b")}
     assert len(ids) == 4
     assert all(0 <= number < 2**64 for number in ids)
 

@@ -58,6 +58,11 @@ impl Group {
         self.members.rank
     }
 
+    /// Of members that come and go, whose group it is; `None`: of no such group.
+    pub fn epoch(&self) -> Option<u64> {
+        self.members.epoch
+    }
+
     /// How many take part.
     pub fn ranks(&self) -> u32 {
         self.members.ranks()

@@ -57,6 +57,6 @@ pub use tweed_proto::engine::delivery::{Delivery, Share};
 pub use tweed_proto::engine::members::Tuning;
 pub use tweed_proto::engine::metrics::Traffic;
 pub use tweed_proto::engine::request::{Operation, Request, Segment};
-pub use tweed_proto::engine::{EngineError, MOST_AHEAD_BYTES};
+pub use tweed_proto::engine::{EngineError, GroupNumber, MOST_AHEAD_BYTES};
 pub use tweed_proto::hub::{Body, Key, MOST_QUEUED};
 pub use tweed_proto::objects::{Costs, Included, Mode, ObjectId, Rule};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use tweed_proto::engine::members::Members;
-use tweed_proto::engine::EngineError;
+use tweed_proto::engine::{EngineError, GroupNumber};
 
 use crate::connect::connector::Connector;
 use crate::connect::options::{GroupSpec, NodeOptions, Turn};
@@ -22,7 +22,7 @@ pub struct Node {
     /// Empty once it has left.
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
     /// The numbers of all groups that it has joined; `None` once it has left.
-    pub(crate) joined: Mutex<Option<Vec<u32>>>,
+    pub(crate) joined: Mutex<Option<Vec<GroupNumber>>>,
 }
 
 impl Node {
@@ -89,10 +89,10 @@ impl Node {
         let _one_at_a_time = self.connector.joining(interrupted)?;
         // What members who have met send for a group that never comes about here is not kept.
         let met = self.connector.meet_all(&spec, interrupted, turn);
-        let (members, status) = met.inspect_err(|_| self.driver().close_group(spec.number))?;
+        let (members, status) = met.inspect_err(|_| self.driver().close_group(spec.number()))?;
         let members = Arc::new(members);
         if !self.open_group(&members, status)? {
-            self.driver().close_group(spec.number);
+            self.driver().close_group(spec.number());
             return Err(left(&spec.name));
         }
         self.driver().ring();

@@ -105,7 +105,9 @@ fn a_server_that_is_started_again_serves_a_new_group() {
         let descriptors = vec![server.descriptor(), workers[0].descriptor(), workers[1].descriptor()];
         let spec = |rank: u32| {
             let (name, config) = (format!("group {number}"), config.clone());
-            GroupSpec { name, config, ..spec(number, rank, &descriptors, vec![star(3)]) }
+            // One hash: over the links that stand, the epochs alone tell what is of which group.
+            let (hash, epoch) = (7, Some(number.into()));
+            GroupSpec { name, config, hash, epoch, ..spec(number, rank, &descriptors, vec![star(3)]) }
         };
         std::thread::scope(|scope| {
             let work = |rank: u32| {

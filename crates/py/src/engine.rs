@@ -94,15 +94,16 @@ impl PyNode {
     /// `server` and `ltp` (the attributes of `tweed.transport.Ltp`) must be the same at all. `watch` is called some
     /// times a second meanwhile; what it raises, or a signal's handler, ends the wait and is raised. `turn` is called with
     /// the ranks that cannot be called from here, and returns those that ask to be called. `missing` are pairs of ranks
-    /// that cannot call each other whatever their cards say, the same at all.
+    /// that cannot call each other whatever their cards say, the same at all. `hash` is of no other group; where members come
+    /// and go, `epoch` says whose it is: nothing of another epoch is taken for it, whatever the hashes.
     #[allow(clippy::too_many_arguments)]
-    #[pyo3(signature = (name, group_id, rank, cards, plan, timeout_s, server=None, ltp=None, watch=None, turn=None,
-        missing=Vec::new()))]
+    #[pyo3(signature = (name, hash, rank, cards, plan, timeout_s, server=None, ltp=None, watch=None, turn=None,
+        missing=Vec::new(), epoch=None))]
     fn join(
         &self,
         py: Python<'_>,
         name: String,
-        group_id: u64,
+        hash: u64,
         rank: u32,
         cards: Vec<Vec<u8>>,
         plan: Vec<Row<'_>>,
@@ -112,13 +113,14 @@ impl PyNode {
         watch: Option<Py<PyAny>>,
         turn: Option<Py<PyAny>>,
         missing: Vec<(u32, u32)>,
+        epoch: Option<u64>,
     ) -> PyResult<PyGroup> {
         let rows = plan.iter().map(|row| plan_row(py, row)).collect::<PyResult<Vec<_>>>()?;
-        let number = (group_id ^ (group_id >> 32)) as u32;
         let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX);
         let spec = GroupSpec {
             name,
-            number,
+            hash,
+            epoch,
             rank,
             descriptors: cards,
             missing,

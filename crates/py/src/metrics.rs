@@ -48,6 +48,12 @@ impl PyGroupMetrics {
         self.inner.with(py, Group::ranks)
     }
 
+    /// Of members that come and go, whose group it is; else `None`.
+    #[getter]
+    fn epoch(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+        self.inner.with(py, Group::epoch)
+    }
+
     /// What went over the links to each rank, and how late each came: counters that only grow.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let stats = self.inner.with(py, Group::stats)?;

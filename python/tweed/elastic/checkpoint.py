@@ -5,7 +5,7 @@ FOLDER/place                              a name that no other folder has
 FOLDER/step-00000200/part-1-of-4          bytes of the tensors, as a joiner gets them of this member
 FOLDER/step-00000200/part-1-of-4.json     what is in it (`Part`), written behind it
 FOLDER/step-00000200/structure-of-4       all but the bytes of tensors, written before part 0
-FOLDER/step-00000200/manifest.json        all parts, written last by whoever has written the last of them
+FOLDER/step-00000200/manifest.json        all parts and their epoch, by whoever has written the last of them
 
 The most members that see one folder write there, and the others leave it to them (`writers`). Each file is
 there whole or not at all, and a checkpoint counts from the last of them on, so a kill at any time leaves the
@@ -23,7 +23,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from threading import Thread
 
@@ -45,6 +45,7 @@ class Part:
       total: bytes of all parts together.
       digest: of its bytes.
       structure: of part 0, the digest of the structure; else empty.
+      epoch: in which it was written; parts of several epochs may form a whole, as they are of the same bits.
     """
 
     number: int
@@ -52,6 +53,7 @@ class Part:
     total: int
     digest: str
     structure: str = ""
+    epoch: int = 0
 
     @property
     def name(self) -> str:
@@ -120,9 +122,9 @@ class Checkpoints:
             log.warning("this process writes no checkpoints: %s", error)
             return ""
 
-    def write(self, step: int, number: int, of: int, state: State) -> None:
-        """Copies this member's part of the state after `step` steps, and writes it in the background. Waits
-        first for what it has yet to write of the one before.
+    def write(self, step: int, number: int, of: int, state: State, epoch: int = 0) -> None:
+        """Copies this member's part of the state after `step` steps, as a member of that epoch, and writes it
+        in the background. Waits first for what it has yet to write of the one before.
 
         What cannot be written is logged; the checkpoint before stays.
         """
@@ -130,7 +132,7 @@ class Checkpoints:
         self._before, self._step = (self._step, step) if step != self._step else (self._before, step)
         data = self._data = state.part(*cut(state.bytes, number, of), self._data)
         structure = state.structure() if number == 0 else b""
-        job = (number, of, state.bytes, data, structure)
+        job = (Part(number, of, state.bytes, "", epoch=epoch), data, structure)
         self._writer = Thread(target=self._write, args=job, name="tweed-checkpoint")
         self._writer.start()
 
@@ -148,14 +150,7 @@ class Checkpoints:
         if step is None:
             return None
         here = self._place(step)
-        try:
-            parts = whole(Part(**part) for part in json.loads((here / _MANIFEST).read_text()))
-        except FileNotFoundError:
-            raise DataError(f"{here} was not written in parts, by members: it has no {_MANIFEST}") from None
-        except (ValueError, TypeError):
-            parts = None
-        if parts is None:
-            raise DataError(f"{here / _MANIFEST} is damaged: it does not list all parts. Put back a copy")
+        parts = self._parts(here)
         tensors = bytearray()
         for part in parts:
             tensors += _read(here / part.name, part.digest)
@@ -171,6 +166,14 @@ class Checkpoints:
         steps = [_step(manifest.parent) for manifest in self.folder.glob(f"step-*/{_MANIFEST}")]
         return max([*steps, int(mark.read_text())] if mark.exists() else steps, default=None)
 
+    def epoch(self) -> int:
+        """Whose members have written the last one that is whole, or finished it; 0 if there is none.
+
+        Raises: DataError if its manifest is damaged.
+        """
+        step = self.latest()
+        return 0 if step is None else max(part.epoch for part in self._parts(self._place(step)))
+
     def clean(self) -> None:
         """Removes what an earlier run has left unfinished: its bits may be others. For founders, before any
         of them writes."""
@@ -179,25 +182,37 @@ class Checkpoints:
             if _step(old) != latest:
                 shutil.rmtree(old, ignore_errors=True)
 
+    def _parts(self, here: Path) -> tuple[Part, ...]:
+        """Those of a checkpoint that is whole, in order."""
+        try:
+            parts = whole(Part(**part) for part in json.loads((here / _MANIFEST).read_text())["parts"])
+        except FileNotFoundError:
+            raise DataError(f"{here} was not written in parts, by members: it has no {_MANIFEST}") from None
+        except (ValueError, TypeError, KeyError):
+            parts = None
+        if parts is None:
+            raise DataError(f"{here / _MANIFEST} is damaged: it does not list all parts. Put back a copy")
+        return parts
+
     def _place(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}"
 
     def _steps(self) -> list[Path]:
         return sorted(self.folder.glob("step-*"))
 
-    def _write(self, number: int, of: int, total: int, data: bytearray, structure: bytes) -> None:
-        here, name = self._place(self._step), Part(number, of, total, "").name
+    def _write(self, part: Part, data: bytearray, structure: bytes) -> None:
+        here, name = self._place(self._step), part.name
         record = here / f"{name}.json"
         try:
             # Older ones that came to nothing; others may still write the one before.
             self._forget(lambda step: step < self._before and step != self.latest())
             here.mkdir(parents=True, exist_ok=True)
             if not record.exists():  # else another member has written this part, before it was lost
-                if number == 0:
-                    write_atomic(here / f"structure-of-{of}", structure)
+                if part.number == 0:
+                    write_atomic(here / f"structure-of-{part.of}", structure)
+                    part = replace(part, structure=digest_of(structure).hex())
                 write_atomic(here / name, data)
-                head = digest_of(structure).hex() if number == 0 else ""
-                part = Part(number, of, total, digest_of(data).hex(), head)
+                part = replace(part, digest=digest_of(data).hex())
                 write_atomic(record, json.dumps(asdict(part)))
             self._finish(here)
         except OSError as error:
@@ -211,7 +226,8 @@ class Checkpoints:
         """If all parts are there, it counts."""
         found = [Part(**json.loads(path.read_text())) for path in here.glob("part-*.json")]
         if (parts := whole(found)) is not None:
-            write_atomic(here / _MANIFEST, json.dumps([asdict(part) for part in parts]))
+            epoch, rows = max(part.epoch for part in parts), [asdict(part) for part in parts]
+            write_atomic(here / _MANIFEST, json.dumps({"epoch": epoch, "parts": rows}))
             write_atomic(self.folder / _LATEST, str(self._step))
             self._forget(lambda step: step < self._step)
 

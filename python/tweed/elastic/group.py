@@ -97,7 +97,7 @@ class Groups:
             (epoch.members.index(self._control.key), len(epoch.members)),
             timedelta(seconds=self._timeout_s),
             # Nothing here goes by wall clocks: one that is set, or a joiner's, may not end the run.
-            GroupRequest(compare_clocks=False, missing=epoch.missing),
+            GroupRequest(compare_clocks=False, missing=epoch.missing, epoch=epoch.number),
         )
         wait.end()
         self._meeting, self._control.in_group = meeting, True

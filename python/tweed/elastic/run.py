@@ -290,7 +290,7 @@ class ElasticRun:
         now, rank = (self._given, self._groups.epoch), self._group.rank()
         if self._given > 0 and self._wrote != now and rank in self._writers:
             number = self._writers.index(rank)
-            checkpoints.write(self._given, number, len(self._writers), self._state())
+            checkpoints.write(self._given, number, len(self._writers), self._state(), now[1])
             self._wrote = now
 
     def _counted(self) -> None:

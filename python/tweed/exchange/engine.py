@@ -117,12 +117,14 @@ class GroupRequest:
 
     Attributes:
       missing: pairs of ranks between which nothing crosses; the same at all ranks.
+      epoch: of members that come and go, whose group it is: nothing of another epoch is taken for it.
     """
 
     transport: Ltp | None = None
     server: int | None = None
     compare_clocks: bool | None = None
     missing: Sequence[tuple[int, int]] = ()
+    epoch: int | None = None
 
 
 def own_group(strategy: Strategy, group: dist.ProcessGroup | None) -> dist.ProcessGroup | None:

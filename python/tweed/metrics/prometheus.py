@@ -62,6 +62,8 @@ def families(matrix: Matrix) -> Iterator[Metric]:
     about = InfoMetricFamily("tweed_run", "The run.")
     about.add_metric([], {"run": matrix.run, "ranks": str(matrix.ranks)})
     yield about
+    if matrix.epoch is not None:
+        yield GaugeMetricFamily("tweed_epoch", "Of members that come and go, now.", value=matrix.epoch)
     yield _places(matrix.rows)
     yield from _links(matrix.rows)
     yield from _ranks(matrix)

@@ -84,7 +84,8 @@ class Gathering:
             if self._rows.get(rank, (b"", 0.0))[0] != text:
                 self._rows[rank] = (text, now)
         rows = tuple(self._row(rank, now) for rank in sorted(self._rows))
-        return Matrix(job.name(), os.getpid(), self.source.size, now - self._began, rows, job.hub())
+        up_s, epoch = now - self._began, self.source.epoch
+        return Matrix(job.name(), os.getpid(), self.source.size, up_s, rows, job.hub(), epoch)
 
     def _row(self, rank: int, now: float) -> Row:
         text, at = self._rows[rank]

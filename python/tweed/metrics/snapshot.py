@@ -140,6 +140,7 @@ class Matrix:
       up_s: seconds since rank 0 began to count. In a difference: the time between.
       rows: in the order of ranks.
       hub: what the hub has counted that rank 0 is; None: it is none.
+      epoch: of members that come and go, whose ranks these are; None: nobody comes or goes.
     """
 
     run: str
@@ -148,6 +149,7 @@ class Matrix:
     up_s: float
     rows: tuple[Row, ...] = ()
     hub: HubCounts | None = None
+    epoch: int | None = None
 
     def row(self, rank: int) -> Row | None:
         """The row of `rank`, if it has told one."""

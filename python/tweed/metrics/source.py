@@ -22,6 +22,10 @@ class Source(Protocol):
     def size(self) -> int:
         """How many ranks take part."""
 
+    @property
+    def epoch(self) -> int | None:
+        """Of members that come and go, whose group it is; None: of no such group."""
+
     def stats(self) -> list[dict[str, Any]]:
         """Counters of the links to all ranks, in the order of ranks, this one included.
 

@@ -69,7 +69,8 @@ def title(now: Matrix) -> str:
     """Which run it is."""
     missing = now.ranks - len(now.rows)
     waiting = f", {missing} not heard of yet" if missing else ""
-    what = f"{now.ranks} ranks{waiting}" if now.ranks > 1 else "a hub"
+    of = "" if now.epoch is None else f" of epoch {now.epoch}"
+    what = f"{now.ranks} ranks{of}{waiting}" if now.ranks > 1 else "a hub"
     return f"{now.run}: {what}, up {duration(now.up_s)}, process {now.pid}"
 
 

@@ -12,7 +12,7 @@ from tweed.metrics.snapshot import Link
 class MetricsSource:
     """A `Source` of one rank. What the hub has counted goes beside it, by `metrics.job`."""
 
-    rank, size = 0, 1
+    rank, size, epoch = 0, 1, None
 
     def __init__(self) -> None:
         self._posted: dict[int, bytes] = {}

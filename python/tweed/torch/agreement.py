@@ -21,6 +21,7 @@ class RankTerms:
       host: its name.
       clock_s: its clock when it said so, in seconds since 1970.
       options: what all must have been given alike, see `Options.terms`.
+      epoch: of members that come and go, whose group it is to be; None: of none.
     """
 
     tweed: str
@@ -28,6 +29,7 @@ class RankTerms:
     host: str
     clock_s: float
     options: Mapping[str, Any]
+    epoch: int | None = None
 
     def encode(self) -> str:
         """As text for a store."""
@@ -43,6 +45,7 @@ class RankTerms:
             str(known.get("host", "another host")),
             float(known.get("clock_s", 0.0)),
             known.get("options", {}),
+            known.get("epoch"),
         )
 
 
@@ -62,6 +65,11 @@ def conflict(first: RankTerms, rank: int, other: RankTerms, now_s: float) -> str
         return (
             f"rank 0 on {first.host} was told of {first.size} ranks, rank {rank} on {other.host} of "
             f"{other.size}; start all with one WORLD_SIZE (torchrun: one --nnodes and --nproc-per-node)"
+        )
+    if first.epoch != other.epoch:
+        return (
+            f"rank 0 on {first.host} makes the group of epoch {first.epoch}, rank {rank} on {other.host} "
+            f"that of epoch {other.epoch}; the lower one is over: start again who makes it"
         )
     return ahead(rank, other, 0, first.host, now_s) or _options(first, rank, other)
 

@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -127,10 +127,9 @@ def split(given: Any) -> object:
 
 def _made(given: Any, pg_options: object) -> tuple[object, Kept]:
     ranks = tuple(given.global_ranks_in_group)
-    missing = pg_options.missing if isinstance(pg_options, engine.GroupRequest) else ()
-    place = Place(
-        given.store, given.group_id, given.group_rank, given.group_size, given.timeout, ranks, missing
-    )
+    place = Place(given.store, given.group_id, given.group_rank, given.group_size, given.timeout, ranks)
+    if isinstance(pg_options, engine.GroupRequest):
+        place = replace(place, missing=pg_options.missing, epoch=pg_options.epoch)
     # Then nobody meets before reconfigure is called, and torch's store is not used.
     later = getattr(given, "enable_reconfigure", False)
     with nullcontext() if later else told_to_others(place):

@@ -106,6 +106,7 @@ class Place:
     Args:
       ranks: its members in the default group; empty: it is that group, or one beside it with its own store.
       missing: pairs of ranks between which nothing crosses, as all know.
+      epoch: of members that come and go, whose group it is; None: of none.
     """
 
     store: Any
@@ -115,6 +116,7 @@ class Place:
     timeout: timedelta
     ranks: Sequence[int] = ()
     missing: Sequence[tuple[int, int]] = ()
+    epoch: int | None = None
 
 
 class Renewed(Exception):

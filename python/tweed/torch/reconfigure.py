@@ -28,7 +28,7 @@ from tweed.torch.agreement import RankTerms, conflict
 from tweed.torch.measure import agree
 from tweed.torch.messages import barrier
 from tweed.torch.options import Options
-from tweed.torch.rendezvous import group_id, one_host, rank_terms, unreached
+from tweed.torch.rendezvous import group_hash, one_host, rank_terms, unreached
 
 if TYPE_CHECKING:
     from tweed._core import Group, Node
@@ -61,11 +61,11 @@ class Members:
 
     Attributes:
       rank: this process's.
-      number: the group's, as `rendezvous.group_id`.
+      hash: the group's, as `rendezvous.group_hash`.
     """
 
     rank: int
-    number: int
+    hash: int
     descriptors: list[bytes]
 
     @classmethod
@@ -88,7 +88,7 @@ class Members:
         for rank, other in enumerate(said):
             if found := conflict(said[0], rank, other, 0.0):
                 raise UsageError(f"reconfigure: {found}")
-        number = group_id(f"reconfigure {uuid}", "\n".join(handles).encode())
+        number = group_hash(f"reconfigure {uuid}", "\n".join(handles).encode())
         return cls(handles.index(mine), number, [descriptor for descriptor, _ in known])
 
 
@@ -141,7 +141,7 @@ class Reconfigurable:
         chosen = plan(len(handles), links, self.options.overrules(), missing)
         group = self.node.join(
             self.name,
-            members.number,
+            members.hash,
             members.rank,
             members.descriptors,
             chosen.rows(),

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 class Terms:
     """What rank 0 has settled for all."""
 
-    group_id: int
+    hash: int
     descriptors: list[bytes]
     plan: Plan
     # The plan is for links that nobody has measured: it holds until the members have.
@@ -55,14 +55,14 @@ class Terms:
     def encode(self) -> bytes:
         """As bytes for the store."""
         descriptors = [base64.b85encode(descriptor).decode() for descriptor in self.descriptors]
-        terms = [self.group_id, descriptors, self.plan.to_json(), self.assumed, self.conflict, self.first]
+        terms = [self.hash, descriptors, self.plan.to_json(), self.assumed, self.conflict, self.first]
         return json.dumps(terms).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Terms:
         """The inverse of `encode`."""
-        group_id, descriptors, text, *rest = json.loads(data)
-        return cls(group_id, [base64.b85decode(one) for one in descriptors], Plan.from_json(text), *rest)
+        number, descriptors, text, *rest = json.loads(data)
+        return cls(number, [base64.b85decode(one) for one in descriptors], Plan.from_json(text), *rest)
 
 
 def join(node: Node, place: Place, options: Options) -> tuple[Group, Terms]:
@@ -88,7 +88,7 @@ def _meet(node: Node, meeting: Meeting, options: Options) -> tuple[Group, Terms]
     try:
         group = node.join(
             place.name,
-            terms.group_id,
+            terms.hash,
             place.rank,
             terms.descriptors,
             terms.plan.rows(),
@@ -98,6 +98,7 @@ def _meet(node: Node, meeting: Meeting, options: Options) -> tuple[Group, Terms]
             watch=meeting.look,
             turn=meeting.turn,
             missing=place.missing,
+            epoch=place.epoch,
         )
         if terms.assumed:
             # Within the meeting: who fails here, or before, leaves why for those who are further.
@@ -205,7 +206,7 @@ def _first(place: Place) -> str:
 def settle(descriptor: bytes, meeting: Meeting, options: Options) -> Terms:
     """Exchanges descriptors for terms."""
     place = meeting.place
-    mine = rank_terms(place.size, options)
+    mine = rank_terms(place.size, options, place.epoch)
     entry = [base64.b85encode(descriptor).decode(), mine.encode()]
     meeting.leave(f"descriptor/{place.rank}", json.dumps(entry))
 
@@ -235,9 +236,9 @@ def settle(descriptor: bytes, meeting: Meeting, options: Options) -> Terms:
     return terms
 
 
-def rank_terms(size: int, options: Options) -> RankTerms:
+def rank_terms(size: int, options: Options, epoch: int | None = None) -> RankTerms:
     """What this process says of itself before it makes a group of `size`."""
-    return RankTerms(_version(), size, socket.gethostname(), _clock_s(options), options.terms())
+    return RankTerms(_version(), size, socket.gethostname(), _clock_s(options), options.terms(), epoch)
 
 
 def _clock_s(options: Options) -> float:
@@ -286,8 +287,9 @@ def _is_void(holder: Process) -> bool:
     return holder.has_ended() or (under_torchrun and not holder.is_visible())
 
 
-def group_id(name: str, nonce: bytes) -> int:
-    """64 bits that no other group of any run has."""
+def group_hash(name: str, nonce: bytes) -> int:
+    """64 bits that no other group of any run has; messages name it by some of them, and by its epoch
+    (crates/proto/src/engine/group_number.rs)."""
     return int.from_bytes(hashlib.blake2b(name.encode() + b"/" + nonce, digest_size=8).digest())
 
 
@@ -323,7 +325,9 @@ def _choose(descriptors: Sequence[bytes], place: Place, options: Options) -> Ter
     missing = unreached(descriptors, place.missing)
     chosen = taken or plan(len(descriptors), links, options.overrules(), missing)
     assumed = taken is None and links is NETWORK
-    return Terms(group_id(place.name, secrets.token_bytes(16)), list(descriptors), chosen, assumed, conflict)
+    return Terms(
+        group_hash(place.name, secrets.token_bytes(16)), list(descriptors), chosen, assumed, conflict
+    )
 
 
 def _stored(ranks: int, place: Place, options: Options) -> tuple[Plan | None, str]:

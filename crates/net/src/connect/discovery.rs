@@ -51,7 +51,7 @@ impl Connector {
     ) -> Result<(Members, Vec<PeerStatus>), EngineError> {
         let decode = |(rank, bytes): (usize, &Vec<u8>)| PeerDescriptor::decode(rank, bytes);
         let descriptors = spec.descriptors.iter().enumerate().map(decode).collect::<Result<Vec<_>, _>>()?;
-        let GroupSpec { name, number, rank, timeout, .. } = spec;
+        let GroupSpec { name, epoch, rank, timeout, .. } = spec;
         let known = Agreement { group: name, rank: *rank, descriptors: &descriptors, missing: &spec.missing };
         known.check(&self.descriptor, |uid| self.find(uid).is_some())?;
         let (now, after) = (Instant::now(), self.options.limits(spec.timeout).fail);
@@ -71,7 +71,8 @@ impl Connector {
         };
         let status = descriptors.iter().map(|c| c.status(&self.descriptor)).collect();
         let members = Members {
-            number: *number,
+            number: spec.number(),
+            epoch: *epoch,
             name: name.clone(),
             rank: *rank,
             peers,

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use tweed_proto::engine::config::Ltp;
 use tweed_proto::engine::message::{Kind, Message};
-use tweed_proto::engine::{Engine, EngineError, Payload};
+use tweed_proto::engine::{Engine, EngineError, GroupNumber, Payload};
 use tweed_proto::ltp::Closing;
 use tweed_proto::Reach;
 use tweed_schedule::Rank;
@@ -47,7 +47,7 @@ impl Connector {
         for &(_, peer) in &uninvited {
             let invitation = datagrams.invite(peer);
             let bytes = invitation.len() as u32;
-            let message = Message { at: number, bytes, ..Message::new(Kind::Invite, 0, 0) };
+            let message = Message { at: number, bytes, ..Message::new(Kind::Invite, GroupNumber::NONE, 0) };
             let mut engine = driver.engine.lock();
             let Engine { peers, host, .. } = &mut *engine;
             peers.send(peer, &message, Payload::Text(invitation), host);

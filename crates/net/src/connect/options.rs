@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tweed_proto::engine::config::GroupConfig;
+use tweed_proto::engine::GroupNumber;
 use tweed_proto::late::Limits;
 
 use crate::connect::admission::Admission;
@@ -47,8 +48,10 @@ pub type Turn<'a> = dyn Fn(&[u32]) -> Vec<u32> + 'a;
 pub struct GroupSpec {
     /// For people.
     pub name: String,
-    /// The same at all ranks, and of no other group.
-    pub number: u32,
+    /// The same at all ranks, and of no other group, but for chance.
+    pub hash: u64,
+    /// Whose group it is, where members come and go: no message of another epoch is taken for one of it.
+    pub epoch: Option<u64>,
     /// This process's rank.
     pub rank: u32,
     /// The descriptors of all ranks ([`Node::descriptor`](crate::Node::descriptor)).
@@ -61,4 +64,11 @@ pub struct GroupSpec {
     pub timeout: Duration,
     /// Who contributes, and what may be lost.
     pub config: GroupConfig,
+}
+
+impl GroupSpec {
+    /// What names it in messages.
+    pub(crate) fn number(&self) -> GroupNumber {
+        GroupNumber::new(self.hash, self.epoch)
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tweed_proto::engine::driving::{Sleeper, WaitStep, Waiter};
-use tweed_proto::engine::{Engine, Event, Step, Ticket, Time};
+use tweed_proto::engine::{Engine, Event, GroupNumber, Step, Ticket, Time};
 
 use super::driver::Driver;
 use super::live::{page_of, Live};
@@ -205,7 +205,7 @@ impl Driver {
         }
     }
 
-    pub(crate) fn close_group(self: &Arc<Self>, number: u32) {
+    pub(crate) fn close_group(self: &Arc<Self>, number: GroupNumber) {
         if self.check_process().is_err() {
             return;
         }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tweed_proto::engine::message::Message;
-use tweed_proto::engine::{Address, Event, Host, Lease, Payload, Ticket};
+use tweed_proto::engine::{Address, Event, GroupNumber, Host, Lease, Payload, Ticket};
 use tweed_proto::late::{Activity, Process, RankStatus};
 use tweed_proto::ltp::Outgoing;
 use tweed_proto::Trace;
@@ -70,7 +70,7 @@ pub(crate) struct Live {
     /// By number of the endpoint.
     pub(crate) datagrams: BTreeMap<u64, Arc<Datagrams>>,
     /// By group and rank.
-    pub(crate) status: BTreeMap<u32, Vec<PeerStatus>>,
+    pub(crate) status: BTreeMap<GroupNumber, Vec<PeerStatus>>,
     /// To be printed once the engine's lock is free.
     pub(crate) lines: Vec<String>,
 }
@@ -269,7 +269,7 @@ impl Host for Live {
         unsafe { std::slice::from_raw_parts(at.as_ptr(), bytes as usize) }.to_vec()
     }
 
-    fn rank_status(&self, group: u32, rank: Rank) -> RankStatus {
+    fn rank_status(&self, group: GroupNumber, rank: Rank) -> RankStatus {
         let status = self.status.get(&group).and_then(|all| all.get(rank as usize));
         let unknown =
             || RankStatus { host: "unknown".into(), pid: 0, link: String::new(), process: Process::Unseen };

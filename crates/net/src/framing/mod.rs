@@ -16,4 +16,4 @@ pub(crate) use greeting::MAX_GREETING;
 pub(crate) use refusal::Refusal;
 
 /// Changes whenever two versions could not talk to each other.
-pub(crate) const PROTOCOL: u32 = 7;
+pub(crate) const PROTOCOL: u32 = 8;

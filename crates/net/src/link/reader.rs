@@ -152,6 +152,8 @@ mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
 
+    use tweed_proto::engine::GroupNumber;
+
     use super::*;
 
     /// Takes everything; payloads of even pieces go to a place of their own.
@@ -186,7 +188,8 @@ mod tests {
 
     fn frame(slice: u32, bytes: usize) -> (Vec<u8>, Vec<u8>) {
         let payload: Vec<u8> = (0..bytes).map(|i| (i * 7 + slice as usize) as u8).collect();
-        let message = Message { slice, bytes: bytes as u32, ..Message::new(Kind::Carried, 1, 2) };
+        let message =
+            Message { slice, bytes: bytes as u32, ..Message::new(Kind::Carried, GroupNumber::NONE, 2) };
         ([message.encode().to_vec(), payload.clone()].concat(), payload)
     }
 
@@ -235,7 +238,7 @@ mod tests {
             [(Kind::Carried, u32::MAX), (Kind::Carried, MAX_PIECE + 1), (Kind::Failed, MAX_TEXT + 1)]
         {
             let (mut wire, socket) = pair();
-            let message = Message { bytes, ..Message::new(kind, 1, 2) };
+            let message = Message { bytes, ..Message::new(kind, GroupNumber::NONE, 2) };
             wire.write_all(&message.encode()).expect("the socket has room");
             let error = Reader::default().read(&socket, &mut Desk::default()).expect_err("too long");
             assert!(error.to_string().contains("claims to carry"), "{error}");

@@ -84,6 +84,7 @@ pub(super) mod model;
 mod tests {
     use super::*;
     use tweed_proto::engine::message::Kind;
+    use tweed_proto::engine::GroupNumber;
 
     #[test]
     fn what_goes_in_comes_out_in_order_until_it_is_full() {
@@ -93,9 +94,12 @@ mod tests {
             let queue: *mut ShmQueue = &mut *queue;
             for round in 0..3u64 {
                 for i in 0..u64::from(SLOTS) {
-                    assert!(ShmQueue::put(queue, &Message::new(Kind::Read, 1, round * 1000 + i)));
+                    assert!(ShmQueue::put(
+                        queue,
+                        &Message::new(Kind::Read, GroupNumber::NONE, round * 1000 + i)
+                    ));
                 }
-                assert!(!ShmQueue::put(queue, &Message::new(Kind::Read, 1, 0)));
+                assert!(!ShmQueue::put(queue, &Message::new(Kind::Read, GroupNumber::NONE, 0)));
                 for i in 0..u64::from(SLOTS) {
                     assert_eq!(ShmQueue::take(queue).map(|m| m.op), Some(round * 1000 + i));
                 }

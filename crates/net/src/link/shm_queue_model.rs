@@ -5,6 +5,7 @@ use loom::thread;
 
 use super::*;
 use tweed_proto::engine::message::Kind;
+use tweed_proto::engine::GroupNumber;
 
 /// A queue in memory that loom knows.
 pub(in crate::link) struct Shared(std::cell::UnsafeCell<ShmQueue>);
@@ -23,7 +24,7 @@ impl Shared {
 
     pub(in crate::link) fn put(&self, kind: Kind, number: u64) -> bool {
         // SAFETY: the memory lives as long as `self`, and each test has one putter per queue.
-        unsafe { ShmQueue::put(self.0.get(), &Message::new(kind, 1, number)) }
+        unsafe { ShmQueue::put(self.0.get(), &Message::new(kind, GroupNumber::NONE, number)) }
     }
 
     pub(in crate::link) fn take(&self) -> Option<Message> {
@@ -57,7 +58,7 @@ fn messages_come_whole_once_and_in_order() {
                     None => thread::yield_now(),
                 }
             };
-            assert_eq!(message, Message::new(Kind::Placed, 1, number));
+            assert_eq!(message, Message::new(Kind::Placed, GroupNumber::NONE, number));
         }
         thread.join().expect("it ends");
         assert!(queue.take().is_none() && queue.is_empty());

@@ -53,7 +53,18 @@ pub(crate) fn descriptors(nodes: &[Node]) -> Vec<Vec<u8>> {
 pub(crate) fn spec(number: u32, rank: u32, descriptors: &[Vec<u8>], rows: Vec<PlanRow>) -> GroupSpec {
     let (descriptors, config) = (descriptors.to_vec(), GroupConfig::default());
     let missing = Vec::new();
-    GroupSpec { name: "test".into(), number, rank, descriptors, missing, rows, timeout: PATIENCE, config }
+    let (hash, epoch) = (number.into(), None);
+    GroupSpec {
+        name: "test".into(),
+        hash,
+        epoch,
+        rank,
+        descriptors,
+        missing,
+        rows,
+        timeout: PATIENCE,
+        config,
+    }
 }
 
 /// Settings of the loss-tolerant transport that lose little.

@@ -4,6 +4,7 @@ use tweed_schedule::Rank;
 
 use super::early_messages::MOST_BYTES;
 use super::error::EngineError;
+use super::group_number::GroupNumber;
 use super::host::{Host, Payload};
 use super::landed::Received;
 use super::message::{Kind, Message, WHOLE_GROUP};
@@ -54,7 +55,7 @@ impl<H: Host> Engine<H> {
     }
 
     /// The group is open here, or was.
-    fn is_known(&self, group: u32) -> bool {
+    fn is_known(&self, group: GroupNumber) -> bool {
         self.groups.contains_key(&group) || self.closed.contains(&group)
     }
 
@@ -168,7 +169,7 @@ impl<H: Host> Engine<H> {
     }
 
     /// A peer is ahead of this rank: it must know how far this rank is, or it could hold back what is waited for here.
-    fn show_ahead(&mut self, peer: usize, group: u32) {
+    fn show_ahead(&mut self, peer: usize, group: GroupNumber) {
         let Some(state) = self.groups.get_mut(&group).filter(|g| g.members.has_wires) else { return };
         let mut shown = state.flow.show(peer);
         let open = self.open.iter().filter(|draft| draft.group.number == group);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::group_number::GroupNumber;
 use super::landed::Received;
 use super::message::{Message, MESSAGE_BYTES};
 use super::operation::Key;
@@ -15,7 +16,7 @@ pub(super) const MOST_BYTES: u64 = 1 << 30;
 #[derive(Default)]
 pub(super) struct EarlyMessages {
     /// By group, and by operation; without one, what is said of a group that is not open here.
-    held: BTreeMap<(u32, Option<Key>), Vec<EarlyMessage>>,
+    held: BTreeMap<(GroupNumber, Option<Key>), Vec<EarlyMessage>>,
     bytes: BTreeMap<usize, u64>,
     most_bytes: u64,
 }
@@ -37,7 +38,7 @@ impl EarlyMessages {
     }
 
     /// All that was said of an operation, or of a group before it was opened, in order.
-    pub(super) fn take(&mut self, group: u32, key: Option<Key>) -> Vec<EarlyMessage> {
+    pub(super) fn take(&mut self, group: GroupNumber, key: Option<Key>) -> Vec<EarlyMessage> {
         let held = self.held.remove(&(group, key)).unwrap_or_default();
         for one in &held {
             *self.bytes.entry(one.0).or_default() -= weight(one);
@@ -53,7 +54,7 @@ impl EarlyMessages {
     }
 
     /// The group is closed: nobody will ask for it.
-    pub(super) fn drop_group(&mut self, number: u32) {
+    pub(super) fn drop_group(&mut self, number: GroupNumber) {
         let of_group: Vec<_> = self.held.keys().filter(|(group, _)| *group == number).copied().collect();
         of_group.into_iter().for_each(|(group, key)| drop(self.take(group, key)));
     }
@@ -88,9 +89,11 @@ mod tests {
     use super::*;
     use crate::engine::message::Kind;
 
+    const GROUP: GroupNumber = GroupNumber::from_bits(1);
+
     fn held(peer: usize, op: u64, bytes: usize) -> (Key, EarlyMessage) {
-        let key = Key { group: 1, op, peer: None };
-        (key, (peer, Message::new(Kind::Carried, 1, op), vec![0; bytes].into()))
+        let key = Key { group: GROUP, op, peer: None };
+        (key, (peer, Message::new(Kind::Carried, GROUP, op), vec![0; bytes].into()))
     }
 
     #[test]
@@ -110,15 +113,15 @@ mod tests {
         for op in 0..10 {
             let (key, one) = held(0, op, 900);
             assert!(early.keep(Some(key), one));
-            assert_eq!(early.take(1, Some(key)).len(), 1);
+            assert_eq!(early.take(GROUP, Some(key)).len(), 1);
             let (_, two) = held(0, op, 900);
             assert!(early.keep(None, two));
-            assert_eq!(early.take(1, None).len(), 1);
+            assert_eq!(early.take(GROUP, None).len(), 1);
             let (key, three) = held(0, op, 900);
             assert!(early.keep(Some(key), three));
-            early.drop_group(1);
+            early.drop_group(GROUP);
             assert!(early.keep(None, held(0, op, 900).1));
-            early.drop_group(1);
+            early.drop_group(GROUP);
             assert!(early.is_empty());
         }
     }

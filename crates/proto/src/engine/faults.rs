@@ -13,7 +13,7 @@ use super::host::{Host, Ticket, Time};
 use super::message::{Kind, Message, WHOLE_GROUP};
 use super::operation::ActiveOp;
 use super::shutdown::{Departure, LEFT};
-use super::{Draft, Engine, GroupState};
+use super::{Draft, Engine, GroupNumber, GroupState};
 
 impl<H: Host> Engine<H> {
     /// A peer is lost. That counts once all that it had sent before was handled.
@@ -69,7 +69,7 @@ impl<H: Host> Engine<H> {
         }
         self.active.iter_mut().for_each(|active| active.forgo(peer));
         let of_it = self.groups.iter().filter(|(_, g)| g.members.rank_of(peer).is_some());
-        let numbers: Vec<u32> = of_it.map(|(&number, _)| number).collect();
+        let numbers: Vec<GroupNumber> = of_it.map(|(&number, _)| number).collect();
         numbers.into_iter().for_each(|number| self.break_group(number, peer));
     }
 
@@ -92,7 +92,7 @@ impl<H: Host> Engine<H> {
         (state.host.clone(), state.lost.clone().unwrap_or_else(|| "unknown".into()))
     }
 
-    pub(super) fn break_group(&mut self, number: u32, peer: usize) {
+    pub(super) fn break_group(&mut self, number: GroupNumber, peer: usize) {
         let (host, why) = self.obituary(peer);
         if let Some(group) = self.groups.get_mut(&number).filter(|g| g.broken.is_none()) {
             let rank = group.members.rank_of(peer).unwrap_or(0);
@@ -127,7 +127,7 @@ impl<H: Host> Engine<H> {
     }
 
     /// Ends all operations of a group, also those whose callers have their result: nobody reads of them any more.
-    pub(super) fn fail_group(&mut self, number: u32, error: &EngineError) {
+    pub(super) fn fail_group(&mut self, number: GroupNumber, error: &EngineError) {
         if let Some(group) = self.groups.get_mut(&number) {
             group.broken.get_or_insert_with(|| error.clone());
         }
@@ -138,7 +138,7 @@ impl<H: Host> Engine<H> {
     }
 
     /// Ends those operations of a group whose callers have no result; peers may still read of the others.
-    pub(super) fn fail_unfinished(&mut self, number: u32, error: &EngineError) {
+    pub(super) fn fail_unfinished(&mut self, number: GroupNumber, error: &EngineError) {
         let unfinished = |a: &ActiveOp<H::Call>| a.key.group == number && !a.has_result();
         while let Some(index) = self.active.iter().position(unfinished) {
             let active = self.active.remove(index);
@@ -150,7 +150,7 @@ impl<H: Host> Engine<H> {
         self.fail_open(number, error);
     }
 
-    fn fail_open(&mut self, number: u32, error: &EngineError) {
+    fn fail_open(&mut self, number: GroupNumber, error: &EngineError) {
         let of_group = |d: &Draft<H::Call>| d.group.number == number;
         let (gone, open) = std::mem::take(&mut self.open).into_iter().partition::<Vec<_>, _>(of_group);
         self.open = open;
@@ -158,7 +158,7 @@ impl<H: Host> Engine<H> {
     }
 
     /// Ends all operations of a group, here and at all its members.
-    pub(super) fn abort(&mut self, number: u32, why: String) {
+    pub(super) fn abort(&mut self, number: GroupNumber, why: String) {
         let error = EngineError::Aborted(why);
         let Some(members) = self.groups.get(&number).map(|group| Arc::clone(&group.members)) else { return };
         let message = Message { send: error.code(), ..Message::new(Kind::Failed, number, WHOLE_GROUP) };

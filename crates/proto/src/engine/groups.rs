@@ -8,6 +8,7 @@ use tweed_schedule::{Collective, Rank};
 use super::delivery::{Deliveries, Delivery};
 use super::error::EngineError;
 use super::flow::Flow;
+use super::group_number::GroupNumber;
 use super::host::{Host, Payload, Time};
 use super::members::{Members, SELF};
 use super::message::{Kind, Message};
@@ -96,7 +97,7 @@ impl<H: Host> Engine<H> {
     }
 
     /// Closes it: what is under way ends as aborted.
-    pub fn close_group(&mut self, number: u32) {
+    pub fn close_group(&mut self, number: GroupNumber) {
         self.send_reason(number);
         let reason = EngineError::Aborted("the group was closed while the operation ran".into());
         self.fail_unfinished(number, &reason);
@@ -109,7 +110,7 @@ impl<H: Host> Engine<H> {
     }
 
     /// That memory of this rank loses no parts in any contribution to the group; of 0 bytes: it may again.
-    pub fn keep_whole(&mut self, group: u32, address: u64, bytes: u64) {
+    pub fn keep_whole(&mut self, group: GroupNumber, address: u64, bytes: u64) {
         let Some(group) = self.groups.get_mut(&group) else { return };
         match bytes {
             0 => group.whole.remove(&address),
@@ -119,7 +120,7 @@ impl<H: Host> Engine<H> {
 
     /// An all-to-all from and to such memory alone carries contributions: it may lose parts of them, and says which. All
     /// ranks name theirs alike. Of 0 bytes: it is ordinary memory again.
-    pub fn may_lose(&mut self, group: u32, address: u64, bytes: u64) {
+    pub fn may_lose(&mut self, group: GroupNumber, address: u64, bytes: u64) {
         let Some(group) = self.groups.get_mut(&group) else { return };
         match bytes {
             0 => group.packets.remove(&address),
@@ -128,7 +129,7 @@ impl<H: Host> Engine<H> {
     }
 
     /// How operations of a group were delivered since the last call.
-    pub fn take_deliveries(&mut self, group: u32) -> Vec<Delivery> {
+    pub fn take_deliveries(&mut self, group: GroupNumber) -> Vec<Delivery> {
         self.groups.get_mut(&group).map(|group| group.deliveries.take()).unwrap_or_default()
     }
 

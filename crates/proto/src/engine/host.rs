@@ -5,7 +5,7 @@ use std::time::Duration;
 use tweed_schedule::Rank;
 
 use super::message::Message;
-use super::Event;
+use super::{Event, GroupNumber};
 use crate::late::{Activity, RankStatus};
 use crate::ltp::Outgoing;
 use crate::trace::Trace;
@@ -159,7 +159,7 @@ pub trait Host {
     fn read(&self, at: Address, bytes: u64) -> Vec<u8>;
 
     /// Where a rank of a group is, and what the system lets us see of it.
-    fn rank_status(&self, group: u32, rank: Rank) -> RankStatus;
+    fn rank_status(&self, group: GroupNumber, rank: Rank) -> RankStatus;
     /// What this process's main thread does.
     fn activity(&self) -> Activity;
     /// Writes down how an operation went.

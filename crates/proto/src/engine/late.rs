@@ -11,7 +11,7 @@ use super::host::{Host, Payload, Time};
 use super::message::{Kind, Message};
 use super::operation::ActiveOp;
 use super::p2p::Numbers;
-use super::{Draft, Ended, Engine};
+use super::{Draft, Ended, Engine, GroupNumber};
 
 /// A process says at most one line of warning in so long.
 const WARN_EVERY: Duration = Duration::from_secs(30);
@@ -172,7 +172,7 @@ impl<H: Host> Engine<H> {
         })
     }
 
-    fn elsewhere(&self, group: u32, now: Time) -> Standing {
+    fn elsewhere(&self, group: GroupNumber, now: Time) -> Standing {
         let last = self.groups.get(&group).and_then(|state| state.last_end);
         let waiting = || self.active.iter().filter(|active| !active.has_result());
         let call = waiting().find(|r| r.key.group == group).or_else(|| waiting().next());

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tweed_schedule::{Collective, Draft as ScheduleDraft, Rank, Schedule, Send};
 
 use super::config::GroupConfig;
+use super::group_number::GroupNumber;
 use crate::layout::Reach;
 use crate::program::Program;
 
@@ -50,7 +51,9 @@ impl Tuning {
 #[derive(Debug)]
 pub struct Members {
     /// The same at all ranks, and of no other group.
-    pub number: u32,
+    pub number: GroupNumber,
+    /// Whose group it is, where members come and go; else `None`.
+    pub epoch: Option<u64>,
     /// For people.
     pub name: String,
     /// This rank.

@@ -1,5 +1,6 @@
 //! What ranks send each other: one record of fixed size, the same in shared memory and on a wire.
 
+use super::group_number::GroupNumber;
 use super::host::Lease;
 
 /// Its size in bytes.
@@ -68,7 +69,7 @@ pub struct Message {
     /// What it is about.
     pub kind: Kind,
     /// The group's number.
-    pub group: u32,
+    pub group: GroupNumber,
     /// The operation within the group.
     pub op: u64,
     /// Where the value lies.
@@ -87,7 +88,7 @@ pub struct Message {
 
 impl Message {
     /// A message of `kind` on operation `op` of `group`, all else zero.
-    pub fn new(kind: Kind, group: u32, op: u64) -> Message {
+    pub fn new(kind: Kind, group: GroupNumber, op: u64) -> Message {
         Message { kind, group, op, at: 0, send: 0, slice: 0, bytes: 0, signature: 0, lease: Lease::default() }
     }
 
@@ -100,8 +101,7 @@ impl Message {
     /// As it lies in a queue, or goes over a stream.
     pub fn encode(&self) -> [u8; MESSAGE_BYTES] {
         let mut out = [0; MESSAGE_BYTES];
-        out[0] = self.kind as u8;
-        out[4..8].copy_from_slice(&self.group.to_le_bytes());
+        out[..8].copy_from_slice(&(self.group.bits() << 8 | self.kind as u64).to_le_bytes());
         out[8..16].copy_from_slice(&self.op.to_le_bytes());
         out[16..24].copy_from_slice(&self.at.to_le_bytes());
         let Lease { slot, generation } = self.lease;
@@ -118,7 +118,7 @@ impl Message {
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
         Some(Message {
             kind: Kind::from_byte(bytes[0])?,
-            group: word(4),
+            group: GroupNumber::from_bits(long(0) >> 8),
             op: long(8),
             at: long(16),
             send: word(24),
@@ -136,7 +136,9 @@ mod tests {
 
     #[test]
     fn small_values_of_several_sends_use_all_streams() {
-        let over = |send, slice| Message { send, slice, ..Message::new(Kind::Carried, 1, 1) }.stream(4);
+        let over = |send, slice| {
+            Message { send, slice, ..Message::new(Kind::Carried, GroupNumber::NONE, 1) }.stream(4)
+        };
         assert_eq!([0, 1, 2, 3].map(|send| over(send, 0)), [0, 1, 2, 3]);
         assert_eq!([0, 1, 2, 3].map(|slice| over(6, slice)), [2, 3, 0, 1]);
         assert_eq!(over(u32::MAX, u32::MAX), 2);
@@ -151,7 +153,7 @@ mod tests {
             bytes: 65536,
             signature: 3,
             lease: Lease { slot: 8, generation: 11 },
-            ..Message::new(Kind::Placed, 5, 1 << 63)
+            ..Message::new(Kind::Placed, GroupNumber::new(u64::MAX, Some(7)), 1 << 63)
         };
         assert_eq!(Message::decode(&message.encode()), Some(message));
     }

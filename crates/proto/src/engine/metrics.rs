@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tweed_schedule::Rank;
 
+use super::group_number::GroupNumber;
 use super::groups::GroupState;
 use super::host::{Host, Time};
 use super::message::{Kind, Message};
@@ -89,7 +90,7 @@ pub struct RankStats {
 
 impl<H: Host> Engine<H> {
     /// One row per rank of a group; none if it is closed.
-    pub fn stats(&self, group: u32) -> Vec<RankStats> {
+    pub fn stats(&self, group: GroupNumber) -> Vec<RankStats> {
         let Some(group) = self.groups.get(&group) else { return Vec::new() };
         let row = |rank: Rank| {
             let number = group.members.peers[rank as usize];
@@ -103,7 +104,7 @@ impl<H: Host> Engine<H> {
     }
 
     /// Leaves a text at rank 0 of a group, over the one left before.
-    pub fn set_note(&mut self, group: u32, text: Vec<u8>) {
+    pub fn set_note(&mut self, group: GroupNumber, text: Vec<u8>) {
         let Some(group) = self.groups.get_mut(&group) else { return };
         let rank = group.members.rank;
         if rank == 0 {
@@ -118,14 +119,14 @@ impl<H: Host> Engine<H> {
     }
 
     /// A member has left a note here.
-    pub(super) fn keep_note(&mut self, peer: usize, group: u32, text: Vec<u8>) {
+    pub(super) fn keep_note(&mut self, peer: usize, group: GroupNumber, text: Vec<u8>) {
         if let Some(group) = self.groups.get_mut(&group) {
             group.notes.extend(group.members.rank_of(peer).map(|rank| (rank, text)));
         }
     }
 
     /// The latest note of each rank that has left one.
-    pub fn notes(&self, group: u32) -> BTreeMap<Rank, Vec<u8>> {
+    pub fn notes(&self, group: GroupNumber) -> BTreeMap<Rank, Vec<u8>> {
         self.groups.get(&group).map(|group| group.notes.clone()).unwrap_or_default()
     }
 }

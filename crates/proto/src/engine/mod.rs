@@ -23,7 +23,7 @@
 //! that had come before it was handled, so that what a peer sent before it died still counts.
 //!
 //! What cannot happen: a caller is told twice, or told success before all of its values are there; a value of one
-//! operation reaches another; memory is given back while a peer may touch it; a message is waited for without a deadline.
+//! operation reaches another; a message of one epoch's group is taken for the next one's ([`GroupNumber`]); memory is given back while a peer may touch it; a message is waited for without a deadline.
 
 pub mod config;
 mod control_messages;
@@ -34,6 +34,7 @@ mod early_messages;
 mod error;
 mod faults;
 mod flow;
+mod group_number;
 mod groups;
 pub mod host;
 mod landed;
@@ -59,6 +60,7 @@ use tweed_schedule::Rank;
 
 pub use error::EngineError;
 pub use flow::MOST_AHEAD_BYTES;
+pub use group_number::GroupNumber;
 pub use host::{Address, Host, Lease, Payload, Ticket, Time};
 pub use landed::Received;
 pub use operation::job::{Job, Source, Target};
@@ -87,7 +89,7 @@ pub enum Event<C> {
     /// A peer is lost; why.
     Lost(usize, String),
     /// All operations of a group are to end.
-    Abort(u32, String),
+    Abort(GroupNumber, String),
     /// A peer's value has come in packets.
     Received(usize, PacketMessage),
     /// Payloads have left, after [`Host::flush`] had put that off.
@@ -142,7 +144,7 @@ pub struct Engine<H: Host> {
     /// Who sleeps until when.
     pub turns: driving::Turns,
     settings: Settings,
-    groups: BTreeMap<u32, GroupState>,
+    groups: BTreeMap<GroupNumber, GroupState>,
     active: Vec<ActiveOp<H::Call>>,
     next_run: u64,
     /// Receives from anybody that nobody has answered.
@@ -153,11 +155,11 @@ pub struct Engine<H: Host> {
     /// Messages on operations and groups that this rank has not come to yet.
     early: EarlyMessages,
     /// Groups that this rank has left.
-    closed: BTreeSet<u32>,
+    closed: BTreeSet<GroupNumber>,
     /// Of those, the ones whose members have no notice of it yet.
     leaving: Vec<Arc<Members>>,
     /// Over how many streams a peer has sent that it leaves: all, or that group.
-    shutdowns: BTreeMap<(usize, u8, u32), usize>,
+    shutdowns: BTreeMap<(usize, u8, GroupNumber), usize>,
     /// This process has left the network: nothing that it has exposed changes any more.
     sent_bye: bool,
     /// Peers, and groups that peers have left, once all that came before is handled.

@@ -12,7 +12,7 @@ use super::host::{Host, Payload};
 use super::members::Members;
 use super::message::{Kind, Message};
 use super::operation::ActiveOp;
-use super::{Engine, Key};
+use super::{Engine, GroupNumber, Key};
 
 /// Why a peer is gone that has announced it.
 pub(super) const LEFT: &str = "it has left in good order";
@@ -23,7 +23,7 @@ pub(super) enum Departure {
     /// A peer is lost.
     Lost(usize, String),
     /// A peer has left a group.
-    Left(usize, u32),
+    Left(usize, GroupNumber),
 }
 
 impl<H: Host> Engine<H> {
@@ -33,7 +33,7 @@ impl<H: Host> Engine<H> {
             self.send_reason(number);
         }
         for peer in 0..self.peers.len() {
-            self.send_shutdown(peer, Kind::Bye, 0);
+            self.send_shutdown(peer, Kind::Bye, GroupNumber::NONE);
         }
         self.sent_bye = true;
         self.flush_wires();
@@ -54,7 +54,7 @@ impl<H: Host> Engine<H> {
 
     /// Tells the members of a group that cannot go on here why not. Else one that has not seen the cause yet would
     /// take the rank that leaves because of it for the cause.
-    pub(super) fn send_reason(&mut self, number: u32) {
+    pub(super) fn send_reason(&mut self, number: GroupNumber) {
         let Some(group) = self.groups.get(&number) else { return };
         let Some(error) = &group.broken else { return };
         let (members, error) = (Arc::clone(&group.members), error.clone());
@@ -62,7 +62,7 @@ impl<H: Host> Engine<H> {
         self.send_failed(&members, key, &error);
     }
 
-    fn send_shutdown(&mut self, peer: usize, kind: Kind, group: u32) {
+    fn send_shutdown(&mut self, peer: usize, kind: Kind, group: GroupNumber) {
         let streams = self.peers.get(peer).map_or(0, |p| p.streams);
         for stream in 0..streams as u32 {
             let message = Message { slice: stream, ..Message::new(kind, group, 0) };
@@ -96,7 +96,7 @@ impl<H: Host> Engine<H> {
     }
 
     /// All that the peer had sent was handled. It reads nothing of the group any more.
-    fn finish_leave(&mut self, peer: usize, number: u32) {
+    fn finish_leave(&mut self, peer: usize, number: GroupNumber) {
         self.active.iter_mut().filter(|a| a.key.group == number).for_each(|active| active.forgo(peer));
         let Some(group) = self.groups.get_mut(&number) else { return };
         group.left.extend(group.members.rank_of(peer));
@@ -104,7 +104,7 @@ impl<H: Host> Engine<H> {
     }
 
     /// Ends the operations of a group that wait for a rank which has left it.
-    pub(super) fn fail_for_left(&mut self, number: u32) {
+    pub(super) fn fail_for_left(&mut self, number: GroupNumber) {
         let left = self.groups.get(&number).map(|group| group.left.clone());
         let Some(left) = left.filter(|left| !left.is_empty()) else { return };
         let waits = |(index, active): (usize, &ActiveOp<H::Call>)| -> Option<(usize, Rank)> {

@@ -10,7 +10,7 @@ use tweed_proto::engine::{Event, Step};
 
 use super::join::Joining;
 use super::kernel::{CallId, ThreadId};
-use super::scenario::{Action, Fault, Sabotage};
+use super::scenario::{number_of, Action, Fault, Sabotage};
 use super::thread::*;
 use super::world::{Violation, World};
 
@@ -74,7 +74,7 @@ impl World {
             }
             Action::Abort(group) => {
                 self.report.faults.insert(Fault::Abort);
-                self.post(p, Event::Abort(group, "a test aborts it".into()));
+                self.post(p, Event::Abort(number_of(group), "a test aborts it".into()));
                 Doing::Next
             }
             Action::Close(group) => Doing::Close(group),
@@ -202,7 +202,7 @@ impl World {
             let values = self.compute(&job);
             self.finish(p, job, &values);
         }
-        self.processes[p].engine.close_group(group);
+        self.processes[p].engine.close_group(number_of(group));
         self.processes[p].closed.insert(group);
         self.start_driving(p, t, Purpose::Others, true);
         Doing::Close(group)

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use tweed_proto::engine::message::Message;
-use tweed_proto::engine::{Address, Event, Host, Lease, Payload, Ticket};
+use tweed_proto::engine::{Address, Event, GroupNumber, Host, Lease, Payload, Ticket};
 use tweed_proto::late::{Activity, Process, RankStatus};
 use tweed_proto::ltp::Outgoing;
 use tweed_proto::Trace;
@@ -167,7 +167,7 @@ impl Host for SimHost {
         self.kernel.borrow().read(at, bytes)
     }
 
-    fn rank_status(&self, _group: u32, rank: Rank) -> RankStatus {
+    fn rank_status(&self, _group: GroupNumber, rank: Rank) -> RankStatus {
         let host = format!("host-of-{rank}");
         RankStatus { host, pid: rank, link: "sim".into(), process: Process::Unseen }
     }

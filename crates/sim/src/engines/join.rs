@@ -13,7 +13,7 @@ use super::kernel::ThreadId;
 use super::link::Link;
 use super::locks::Lock;
 use super::process::{uid, Process};
-use super::scenario::{Action, Kind, Op, Sabotage, DEADLINE, MOST_NUMEL};
+use super::scenario::{number_of, Action, Kind, Op, Sabotage, DEADLINE, MOST_NUMEL};
 use super::thread::{Doing, Program, Role, Sleep, Thread};
 use super::world::{Violation, World};
 
@@ -103,7 +103,7 @@ impl World {
                 Doing::Join(joining)
             }
             None => {
-                self.processes[p].engine.close_group(self.round.group);
+                self.processes[p].engine.close_group(number_of(self.round.group));
                 program.script.clear();
                 Doing::Next
             }

@@ -19,7 +19,7 @@ use super::host::SimHost;
 use super::kernel::{CallId, Kernel, ThreadId};
 use super::link::Link;
 use super::locks::Lock;
-use super::scenario::{plan, Kind, Op, Scenario, DEADLINE};
+use super::scenario::{number_of, plan, Kind, Op, Scenario, DEADLINE};
 use super::thread::{Callback, Doing, Incoming, Program, Role, Source, Thread, Watching, Working};
 
 /// A call, for its caller.
@@ -113,7 +113,7 @@ impl Process {
     /// Opens a group of these processes, whom it knows by these numbers.
     pub(super) fn open_group(
         &mut self,
-        number: u32,
+        group: u32,
         processes: &[usize],
         peers: Vec<usize>,
         scenario: &Scenario,
@@ -121,8 +121,9 @@ impl Process {
         let near = |&q: &usize| scenario.hosts[q] == scenario.hosts[self.me];
         let reach = processes.iter().map(|q| if near(q) { Reach::Shared } else { Reach::Wire });
         let members = Arc::new(Members {
-            number,
-            name: format!("group {number}"),
+            number: number_of(group),
+            epoch: Some(group.into()),
+            name: format!("group {group}"),
             rank: processes.iter().position(|&q| q == self.me).expect("it is one of them") as u32,
             peers,
             reach: reach.collect(),
@@ -133,7 +134,7 @@ impl Process {
             endpoint: None,
         });
         self.engine.open_group(Arc::clone(&members)).expect("numbers differ");
-        self.groups.insert(number, (members, processes.to_vec()));
+        self.groups.insert(group, (members, processes.to_vec()));
     }
 
     /// Makes a call ready: its memory is filled with this rank's values.

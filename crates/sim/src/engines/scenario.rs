@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tweed_proto::engine::Time;
+use tweed_proto::engine::{GroupNumber, Time};
 use tweed_proto::Program;
 use tweed_schedule::{Collective, Draft, Rank, Schedule, Send};
 
@@ -317,6 +317,11 @@ impl Scenario {
         use Fault::{Abort, CloseEarly, Cut, Kill, KillWithChildren, Late, Stop};
         ![Abort, CloseEarly, Cut, Kill, KillWithChildren, Late, Stop].iter().any(|&fault| self.has(fault))
     }
+}
+
+/// What names a group. They are of epochs, and have one hash: nothing else tells messages of two of them apart.
+pub(super) fn number_of(group: u32) -> GroupNumber {
+    GroupNumber::new(0, Some(group.into()))
 }
 
 /// The schedule of an operation among `n` ranks, and a rank's part of it.

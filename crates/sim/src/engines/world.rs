@@ -326,3 +326,46 @@ impl World {
         kernel.processes[process].wakeup.ring_all();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tweed_proto::engine::message::{Kind, Message, WHOLE_GROUP};
+    use tweed_proto::engine::GroupNumber;
+
+    use super::super::scenario::number_of;
+    use super::*;
+
+    /// A run into which each process's peers have sent what could do harm, of a group that the process has closed if
+    /// it is not one of this run's.
+    fn run_with_stragglers(seed: u64, of: GroupNumber) -> Result<Report, Violation> {
+        let mut world = World::new(seed, None);
+        let kinds = [Kind::Describe, Kind::Begun, Kind::Note, Kind::Leave, Kind::Failed];
+        for process in world.processes.iter_mut() {
+            if process.groups.values().all(|(members, _)| members.number != of) {
+                process.engine.close_group(of);
+            }
+            let peers = 0..process.engine.peers.len();
+            for (peer, kind) in peers.flat_map(|peer| kinds.map(|kind| (peer, kind))) {
+                for op in [0, 1, WHOLE_GROUP] {
+                    let message = Message::new(kind, of, op);
+                    process.engine.handle_message(peer, message, b"of another epoch".to_vec().into());
+                }
+            }
+        }
+        world.run()
+    }
+
+    /// Whose hash is the same (`number_of`): only their epochs tell them apart.
+    #[test]
+    fn nothing_of_the_epoch_before_is_taken_for_this_one() {
+        let before = number_of(u32::MAX);
+        for seed in 0..300 {
+            run_with_stragglers(seed, before).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        }
+        let harmed = (0..300).filter(|&seed| run_with_stragglers(seed, number_of(0)).is_err()).count();
+        assert!(
+            harmed > 100,
+            "of its own epoch it would end runs in which nothing may fail: {harmed} of 300"
+        );
+    }
+}

@@ -15,7 +15,7 @@ use super::late::Lateness;
 use super::leases::{Leases, Leftover};
 use super::members::{Members, Plan};
 use super::request::{Operation, Place, Request};
-use super::Ended;
+use super::{Ended, GroupNumber};
 use crate::executor::Executor;
 use crate::layout::Reach;
 use crate::trace::Recorder;
@@ -29,7 +29,7 @@ const STREAM_FROM_BYTES: u64 = 8 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     /// The group's number.
-    pub group: u32,
+    pub group: GroupNumber,
     /// The operation's number within the group.
     pub op: u64,
     /// The other rank of a send or receive.
@@ -197,7 +197,7 @@ impl<C> ActiveOp<C> {
     pub(super) fn save_trace(&self, host: &mut impl Host) {
         if let Some(trace) = self.executor.trace() {
             let Key { group, op, .. } = self.key;
-            host.save_trace(&format!("{group:08x}-{op:06}-rank{}.trace", self.group.rank), trace);
+            host.save_trace(&format!("{group}-{op:06}-rank{}.trace", self.group.rank), trace);
         }
     }
 
