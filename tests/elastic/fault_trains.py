@@ -148,11 +148,11 @@ def parted(rank: int, size: int, folder: Path) -> tuple[str, Outcome | str]:
 
 
 def stops_and_busy(rank: int, size: int, port: int) -> Outcome:
-    """Steps of 10 ms, for two seconds."""
+    """Steps of 10 ms, for some two seconds."""
     store = dist.TCPStore("127.0.0.1", port, is_master=False)
     control = start(store, rank, size, Elastic(1, size))
     run, trainee = ElasticRun(control, sampler()), Trainee()
-    while run.counted < 4 * STEPS:
+    while run.counted < 3 * STEPS:
         trainee.step(run, lambda: time.sleep(0.01))
         if run.counted == KILLED_AT:
             say("trains")
