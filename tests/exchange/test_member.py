@@ -53,7 +53,7 @@ def test_a_step_is_the_mean_over_its_samples() -> None:
     assert all(member.samples() is None for member in members)
     found = total(members)
     for member in members:
-        member.summed(found)
+        member.summed(found.clone())
         assert member.commit.result == sum(samples) / 6 and member.counted == 1
 
 
@@ -136,14 +136,14 @@ def test_a_joiner_contributes_from_the_step_that_the_others_are_at() -> None:
         contribute(member)
     found = total(members)
     for member in members:
-        member.summed(found)
+        member.summed(found.clone())
     joiner, feed = Member("d", members[0].sampler, members[0].commit.result), list[tuple[Tensor, Any]]()
     for _ in range(2):  # while the joiner is on its way
         for member in members:
             contribute(member)
         found = total(members)
         for member in members:
-            member.summed(found)
+            member.summed(found.clone())
         assert members[0].commit.result is not None
         feed.append((members[0].commit.result.clone(), members[0].sampler.where))
     together = [*members, joiner]

@@ -243,8 +243,8 @@ class ElasticTraining(Run):
           ShapeMismatch: members hold another model, or other settings.
           PeerLost, Evicted, DeadlineExceeded: see `ElasticRun`.
 
-        Cost: per step what the strategy sends, when the share's last backward pass has ended. Memory: up to
-          five copies of the gradients.
+        Cost: per step what the strategy sends, when the share's last backward pass has ended. Memory: three
+          copies of the gradients: what this member has contributed, the last mean, and the sum.
         """
         run = self._begun(dataset, (batch, per_member, seed), (check_every, checkpoints, timeout_s), loader)
         now, feed = self._steps(run, len(dataset), at_most), Feed()

@@ -20,6 +20,7 @@ from tweed.exchange.bucket import GradientBucket
 from tweed.exchange.checkpoint import filled, plain, restored, stored
 from tweed.exchange.communicator import Communicator, Stats, gather
 from tweed.exchange.compressed_buffers import CompressedBuffers
+from tweed.exchange.finite import is_finite
 from tweed.exchange.owners import Owners
 from tweed.exchange.transfers import BufferState
 from tweed.strategy import Strategy
@@ -74,7 +75,7 @@ class PackedSums:
     def __call__(self, addend: Tensor, group: dist.ProcessGroup, step: int, epoch: int) -> Tensor:
         """See `tweed.elastic.run.Sum`."""
         gradients, rest = addend.split_with_sizes([sum(self._sizes), addend.numel() - sum(self._sizes)])
-        is_broken, lacks = not gradients.isfinite().all(), bool(self._shared) and not self._follows(step)
+        is_broken, lacks = not is_finite(gradients), bool(self._shared) and not self._follows(step)
         rest = torch.cat([rest, rest.new_tensor([lacks, is_broken])])
         self._stats.bytes_exchanged += rest.numel() * rest.element_size()
         dist.all_reduce(rest, group=group)

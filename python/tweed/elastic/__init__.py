@@ -18,6 +18,7 @@ change     what has brought an epoch about: pure
 group      the process group of an epoch: where its members meet
 run        the steps: each counts for all or for none, whoever is lost or joins meanwhile
 transfer   how a joiner gets the state, while the others go on: pure
+window     how much of it is on its way at once: pure
 joiners    what a process gives to joiners, and takes as one: pure
 state      the state as bytes
 packing    bytes without loss in fewer: pure

@@ -43,6 +43,7 @@ from tweed.errors import (
 )
 from tweed.exchange.commit import Take
 from tweed.exchange.communicator import Wait
+from tweed.exchange.finite import is_finite
 from tweed.exchange.member import Ahead, Member, Standing
 
 log = logging.getLogger("tweed")
@@ -99,7 +100,7 @@ class ElasticRun:
         self._groups = Groups(control, timeout_s)
         self.epochs: list[int] = []
         self.changes: list[Change] = []
-        self.paused_s = 0.0
+        self.paused_s, self._since = 0.0, time.monotonic()
         self.members: tuple[str, ...] = ()
         self.told: list[Any] = []
         self._begun = -1  # the step before which this process, as rank 0, has done what comes first
@@ -143,12 +144,13 @@ class ElasticRun:
           DeadlineExceeded: there is no next group within the time; the text says who is missing.
           TweedError: members differ in what they keep; it names them.
 
-        Cost: an all-reduce of `numel + 1`. Keeps two copies of the gradient. With a joiner under way, a
+        Cost: an all-reduce of `numel + 1`. Keeps two copies of the gradient, and has a third while that is
+        summed. With a joiner under way, a
         copy of this member's part of the state, and each step sends its part of the result.
         """
         while (samples := self.due(first)) is not None:
-            self.contribute(gradient(samples))
-        return self.result()
+            self.contribute(gradient(samples).clone())  # it may be one tensor each time
+        return self.result().clone()
 
     def due(self, first: Callable[[], None] | None = None) -> list[int] | None:
         """Goes on to where this process has samples to compute; None: the next step counts, see `result`.
@@ -168,31 +170,45 @@ class ElasticRun:
             if self._member.behind:
                 self._follow()
                 continue
-            began = time.monotonic()
+            self._since = time.monotonic()
             try:
-                if self._may_enter(self._control.epoch, self._control.meeting):
-                    self._enter()
-                    self.paused_s += time.monotonic() - began
-                self._check()
-                if self._checkpoints is not None and self._given % self._checkpoints.every == 0:
-                    self._write(self._checkpoints)
-                self._begin(first)
-                if (samples := self._member.samples()) is not None:
+                if (samples := self._go_on(first)) is not None:
                     return samples
-                addend = self._member.addend()
-                self._member.summed(self._total(addend, self._group, self._given, self._groups.epoch))
-                self._counted()
+                continue
             except LOSSES:
-                self._regroup()
-                self.paused_s += time.monotonic() - began
+                pass  # the error has hold of what was to be summed, and ends here
+            self._regroup()
+            self._paused()
         return None
 
+    def _go_on(self, first: Callable[[], None] | None) -> list[int] | None:
+        """The step counts; or there are samples to compute before."""
+        if self._may_enter(self._control.epoch, self._control.meeting):
+            self._enter()
+            self._paused()
+        self._check()
+        if self._checkpoints is not None and self._given % self._checkpoints.every == 0:
+            self._write(self._checkpoints)
+        self._begin(first)
+        if (samples := self._member.samples()) is not None:
+            return samples
+        addend = self._member.addend()
+        self._member.summed(self._total(addend, self._group, self._given, self._groups.epoch))
+        self._counted()
+        return None
+
+    def _paused(self) -> None:
+        now = time.monotonic()
+        self.paused_s, self._since = self.paused_s + now - self._since, now
+
     def contribute(self, total: Tensor, samples: int | None = None) -> None:
-        """The sum of the gradients of the first `samples` of those that are due, `[numel]`; None: of all."""
+        """The sum of the gradients of the first `samples` of those that are due, `[numel]`; None: of all.
+        It is kept as it is until the step counts, so it must stay so."""
         self._member.contribute(total, samples)
 
     def result(self) -> Tensor:
         """The mean of the step that has come to count, `[numel]`: the caller's model has it from now on.
+        It may yet be given to others, so it must stay as it is.
 
         Raises: UsageError before `due` has given None.
         """
@@ -200,12 +216,12 @@ class ElasticRun:
             raise UsageError("no step counts yet: call due() and contribute() until due() gives None")
         self._given += 1
         assert self._member.commit.result is not None  # of the step that just counted
-        return self._member.commit.result.clone()  # what is kept may yet be given to others
+        return self._member.commit.result
 
     def is_finite(self, numel: int) -> bool:
         """Whether the first so many values of the last result are."""
         result = self._member.commit.result
-        return result is None or bool(result[:numel].isfinite().all())
+        return result is None or is_finite(result[:numel])
 
     def leave(self) -> None:
         """This process leaves in good order: it takes part until an epoch without it holds, a few steps

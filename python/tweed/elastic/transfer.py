@@ -18,11 +18,11 @@ in. Members stop giving when they have entered an epoch that it is in.
     ENDING     all is acknowledged                    none
     any        the joiner is gone                     none
 
-A donor sends no more than `_WINDOW` bytes before they are acknowledged, so that what members say to each
-other over the same links is never late. Who takes acknowledges results only when its loop comes near to them,
-so its memory is bounded too. A donor that dies, or is silent for so long that the others go on without it,
-cuts the joiner off: it copies a later state; or, where it has asked to be let in already, it gets the whole
-state when it is, while all wait.
+A donor sends no more bytes than the round trip needs before they are acknowledged (`window`), so that what
+members say to each other over the same links is never late. Who takes acknowledges results only when its loop
+comes near to them, so its memory is bounded too. A donor that dies, or is silent for so long that the others
+go on without it, cuts the joiner off: it copies a later state; or, where it has asked to be let in already,
+it gets the whole state when it is, while all wait.
 
 Pure: no clock but the `now` it is given, no threads, no sockets.
 """
@@ -40,9 +40,9 @@ from torch import Tensor
 
 from tweed.elastic.messages import CHUNK_BYTES, DIGESTS, RESULT, STRUCTURE, TENSORS, Chunk, Give
 from tweed.elastic.state import DIGEST_BYTES, State, as_bytes, cut, digest_of, from_bytes
+from tweed.elastic.window import Window
 from tweed.errors import DataError
 
-_WINDOW = 1 << 18
 #: Links that take more, in bytes a second, are quicker than what packs bytes.
 _PACKED_BELOW = 32e6
 #: Results that a joiner acknowledges before its loop has come to them.
@@ -79,6 +79,7 @@ class Donor:
     ending: bool = False
     _queue: deque[tuple[int, int, int, int, int, memoryview]] = field(default_factory=deque)
     _flying: int = 0
+    _window: Window = field(default_factory=Window)
     _first_result: float = 0.0
 
     def is_late(self, step: int) -> bool:
@@ -141,13 +142,15 @@ class Donor:
 
     def poll(self, counted: int, now: float) -> bytes | None:
         """The next chunk, if there is one and it may fly."""
-        if not self._queue or self._flying >= _WINDOW:
+        self._window.acknowledge(self.acknowledged, now)
+        if not self._queue or self._flying >= self._window.bytes:
             return None
         what, step, offset, total, mark, body = self._queue.popleft()
         if len(body) > CHUNK_BYTES:
             self._queue.appendleft((what, step, offset + CHUNK_BYTES, total, mark, body[CHUNK_BYTES:]))
             body = body[:CHUNK_BYTES]
         self._flying += len(body)
+        self._window.sent(self.acknowledged + self._flying, self.acknowledged, now)
         is_slow = self.acknowledged < _PACKED_BELOW * (now - self.began)
         attempt = self.order.attempt
         return Chunk(what, attempt, step, offset, total, counted, mark, body).encoded(pack=is_slow)

@@ -121,13 +121,14 @@ class Commit:
         return Position(self.counted, self.contribution is not None)
 
     def contribute(self, step: int, total: Tensor, samples: int) -> None:
-        """Keeps the sum of the gradients of `samples` samples, `[numel]`; what is kept already is added to.
+        """Keeps the sum of the gradients of `samples` samples, `[numel]`, as it is: nobody else may change it
+        from now on. If there is one already, it is added to that.
 
         Raises: UsageError for another step than the next.
         """
         self._must_be_next(step)
         if self.contribution is None:
-            self.contribution = total.clone()
+            self.contribution = total
         else:
             self.contribution += total
         self.samples += samples

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from tweed.compress.native.sparse import all_finite
 from tweed.errors import NonFinite
 from tweed.exchange.bucket import Bucket
 from tweed.exchange.communicator import Communicator
 
+_PIECE_NUMEL = 1 << 16
 _NOTHING, _GIVEN, _FIRST_RANK = 0, 1, 2  # the greatest flag of all ranks counts
 
 
@@ -103,3 +105,11 @@ def spoil(bucket: Bucket, bad: Sequence[int | None]) -> None:
     for view, rank in zip(bucket.views, bad, strict=True):
         if rank is not None:
             view.fill_(math.nan)
+
+
+def is_finite(values: Tensor) -> bool:
+    """Whether all of these are, `[numel]`, of any type.
+
+    Cost: a pass in pieces, as torch compares with twice as much memory as it is given.
+    """
+    return all(bool(piece.isfinite().all()) for piece in torch.split(values, _PIECE_NUMEL))

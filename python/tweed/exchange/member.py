@@ -154,7 +154,8 @@ class Member:
         return Ahead(self.key, self._members, self.sampler, self.deal, self._missing())
 
     def contribute(self, total: Tensor, samples: int | None = None) -> None:
-        """The sum of the gradients of the first `samples` of `samples()`, `[numel]`; None: of all.
+        """The sum of the gradients of the first `samples` of `samples()`, `[numel]`; None: of all. It is kept
+        as it is, so it must stay so.
 
         Types below 32 bits are kept and summed in float32: a sum over samples, and their number, have no room
         in them.
@@ -171,7 +172,8 @@ class Member:
         return torch.cat([self.commit.contribution, count])
 
     def summed(self, total: Tensor) -> None:
-        """The sum of all members' `addend`: the step counts here, with the mean over its samples.
+        """The sum of all members' `addend`: the step counts here, with the mean over its samples, which takes
+        the sum's place in memory.
 
         Raises: TweedError if other samples are in it than were dealt: a defect of tweed.
         """
@@ -180,7 +182,7 @@ class Member:
             raise TweedError(
                 f"step {self.counted} sums {came} samples of {dealt}: members differ in what was dealt"
             )
-        self._count(self.sampler.counted(self.deal), total[:-1] / came)
+        self._count(self.sampler.counted(self.deal), total[:-1].div_(came))
         self._history = (self._members,)
 
     def take(self, result: Tensor, where: Sequence[int]) -> None:

@@ -127,7 +127,7 @@ class _Worker:
 
     def count(self, total: Tensor) -> None:
         """The step counts here, by the sum of all."""
-        self.member.summed(total)
+        self.member.summed(total.clone())
         self._update()
 
     def take(self, giver: Member) -> None:
