@@ -387,11 +387,21 @@ class ElasticTraining(Run):
         """A body in which the first of these signals has this process leave, see `ElasticRun.leaving_on`."""
         return leaving(self.leave, *signals)
 
-    def finish(self) -> None:
-        """Waits until all members have the last step. No steps follow."""
+    @property
+    def told(self) -> list[Any]:
+        """After `finish`: what each member has told there, by rank."""
+        return [] if self._elastic is None else self._elastic.told
+
+    def finish(self, first: Callable[[], None] | None = None, tell: Any = None) -> None:
+        """Waits until all members have the last step. No steps follow.
+
+        Args:
+          first: as in `batches`, once with the last model.
+          tell: what this member says at the end, a small plain value, for `told`.
+        """
         self._end_rounds()
         if self._elastic is not None:
-            self._elastic.finish()
+            self._elastic.finish(first, tell)
 
     def _end_rounds(self) -> None:
         if isinstance(self._gradients, MemberMovement) and self._gradients.steps is not None:
