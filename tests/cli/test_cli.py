@@ -63,7 +63,10 @@ def test_flags_take_no_value(capsys: pytest.CaptureFixture[str]) -> None:
         (["--join", "127.0.0.1:1"], "no member can be joined"),
         (["--elastic", "7"], "--elastic takes LEAST:MOST members"),
         (["--elastic", "1:2", "--ray", "auto"], "torchrun and Ray end all workers when one dies"),
-        (["--elastic", "1:4", "--strategy", "local_steps:8"], "--elastic sums plain gradients"),
+        (
+            ["--elastic", "1:4", "--strategy", "cser"],
+            "does not go with elastic=Elastic(...): members'",
+        ),
     ],
 )
 def test_what_members_who_come_and_go_cannot_do_is_refused(

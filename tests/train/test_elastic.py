@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 from pathlib import Path
@@ -10,25 +11,29 @@ from typing import Any
 import psutil
 import pytest
 
-from tweed.errors import DataError, UsageError
+from tweed.elastic.state import State
+from tweed.errors import DataError, StrategyError, UsageError
 from tweed.testbed import Ended, Failed, RankFailed, Ranks, Said
-from tweed.train import checkpoint
-from tweed.train.elastic_launch import ElasticLauncher, Here, In, _Watched
-from tweed.train.elastic_worker import about, told
+from tweed.train import checkpoint, elastic_launch
+from tweed.train.elastic_launch import ElasticLauncher, Here, In, _Watched, _work
+from tweed.train.elastic_worker import ElasticWorker, about, told
 from tweed.train.folder import RunFolder, latest
 from tweed.train.loop import due
 from tweed.train.request import Request, begin, fill
-from tweed.train.settings import OURS
+from tweed.train.settings import OURS, Settings
 
 STEPS, BATCH = 900, 48
 TASK = {"task": "digits", "steps": STEPS}
 
 
 def launched(
-    runs: Path, workers: int, send: tuple[signal.Signals, tuple[int, ...]] | None = None
+    runs: Path,
+    workers: int,
+    send: tuple[signal.Signals, tuple[int, ...]] | None = None,
+    strategy: str = "every_step",
 ) -> tuple[Any, Any]:
     """Figures and notes of a run; workers, by their numbers, get a signal when there are figures."""
-    asked = TASK | {"workers": workers, "batch_size": BATCH // workers}
+    asked = TASK | {"workers": workers, "batch_size": BATCH // workers, "strategy": strategy}
     settings, folder = begin(Request(asked, name="run"), runs, lambda line: None)
     notes: list[str] = []
 
@@ -83,6 +88,47 @@ def test_a_run_ends_as_if_nobody_had_died_or_left(
     for step in filter(None, by_rank):
         assert step["step"] >= STEPS // 2 and {span["what"] for span in step["spans"]} == {"wait"}
     assert_near(figures, undisturbed)
+
+
+def digested(
+    rank: int,
+    size: int,
+    settings: Settings,
+    path: Path,
+    limits: tuple[int, int],
+    witness: str,
+    meeting: Path,
+) -> bool:
+    """What a worker does, and a file whose name says with which model it has ended."""
+    ends = ElasticWorker.run
+
+    def run(self: ElasticWorker) -> None:
+        ends(self)
+        digest = State.of({"model": self.model.state_dict()}).digests()[0].hex()
+        (path / f"ended-{os.getpid()}-{digest}").touch()
+
+    ElasticWorker.run = run  # type: ignore[method-assign]  # in this process alone, which ends with it
+    return _work(rank, size, settings, path, limits, witness, meeting)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "every", "victims"),
+    [("local_top_k:8", 8, (0,)), ("diloco:10", 10, (0, 2)), ("powersgd", 1, (1,)), ("top_k:0.1", 1, (0,))],
+)
+def test_strategies_go_on_as_they_do_under_attach_with_one_model_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str, every: int, victims: tuple[int, ...]
+) -> None:
+    monkeypatch.setattr(elastic_launch, "_work", digested)
+    figures, notes = launched(tmp_path, 3, (signal.SIGKILL, victims), strategy)
+    assert [note for note in notes if "starts anew" in note]
+    steps = [row["step"] for row in figures]
+    assert steps == sorted(set(steps)) and not any(step % every for step in steps)
+    assert STEPS <= steps[-1] < STEPS + every
+    assert figures[-1]["epoch"] > 1 and figures[-1]["accuracy"] > 0.8
+    assert figures[-1]["loss"] < figures[0]["loss"]
+    ended = [path.name.split("-") for path in tmp_path.glob("run/ended-*")]
+    assert len(ended) == figures[-1]["members"] > 1
+    assert len({digest for _, _, digest in ended}) == 1
 
 
 class Interrupted(Exception):
@@ -183,7 +229,7 @@ def test_nobody_is_started_anew_without_others_or_after_the_end_or_for_a_wrong_s
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"strategy": "local_steps:8"}, "local_steps:8 keeps what a worker who joins would lack"),
+        ({"strategy": "cser"}, r"exchange=.step. does not go with elastic=Elastic"),
         ({"partition": "by_label"}, "by_label gives each worker data of its own"),
         ({"against": "ddp-gloo"}, "omit --against"),
         ({"backend": "gloo"}, "omit --against and --backend"),
@@ -193,7 +239,7 @@ def test_nobody_is_started_anew_without_others_or_after_the_end_or_for_a_wrong_s
     ],
 )
 def test_what_members_who_come_and_go_cannot_do_is_said_before(given: dict[str, Any], why: str) -> None:
-    with pytest.raises(UsageError, match=why):
+    with pytest.raises((UsageError, StrategyError), match=why):
         ElasticLauncher(2, 4, print).check(fill(TASK | given))
 
 

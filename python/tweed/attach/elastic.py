@@ -153,6 +153,16 @@ class ElasticTraining(Run):
         return [] if self._elastic is None else self._elastic.epochs
 
     @property
+    def changes(self) -> list[Change]:
+        """What has brought each of them about."""
+        return [] if self._elastic is None else self._elastic.changes
+
+    @property
+    def paused_s(self) -> float:
+        """Seconds in which this process had no group to go on with, those of sums that broke included."""
+        return 0.0 if self._elastic is None else self._elastic.paused_s
+
+    @property
     def rank(self) -> int | None:
         """Of this member among all, which changes with them; None: it is none yet."""
         return self.members.index(self._key) if self._key in self.members else None
@@ -384,11 +394,21 @@ class ElasticTraining(Run):
         """A body in which the first of these signals has this process leave, see `ElasticRun.leaving_on`."""
         return leaving(self.leave, *signals)
 
-    def finish(self) -> None:
-        """Waits until all members have the last step. No steps follow."""
+    @property
+    def told(self) -> list[Any]:
+        """After `finish`: what each member has told there, by rank."""
+        return [] if self._elastic is None else self._elastic.told
+
+    def finish(self, first: Callable[[], None] | None = None, tell: Any = None) -> None:
+        """Waits until all members have the last step. No steps follow.
+
+        Args:
+          first: as in `batches`, once with the last model.
+          tell: what this member says at the end, a small plain value, for `told`.
+        """
         self._end_rounds()
         if self._elastic is not None:
-            self._elastic.finish()
+            self._elastic.finish(first, tell)
 
     def _end_rounds(self) -> None:
         if isinstance(self._gradients, MemberMovement) and self._gradients.steps is not None:

@@ -18,7 +18,7 @@ from tweed.compress import Memory, Rounds
 from tweed.compress.error_feedback import Residual
 from tweed.exchange.bucket import GradientBucket
 from tweed.exchange.checkpoint import filled, plain, restored, stored
-from tweed.exchange.communicator import Communicator, Stats, gather
+from tweed.exchange.communicator import Communicator, Stats, Wait, gather
 from tweed.exchange.compressed_buffers import CompressedBuffers
 from tweed.exchange.finite import is_finite
 from tweed.exchange.owners import Owners
@@ -42,7 +42,10 @@ class WholeSums:
     def __call__(self, addend: Tensor, group: dist.ProcessGroup, step: int, epoch: int) -> Tensor:
         """See `tweed.elastic.run.Sum`."""
         self._stats.bytes_exchanged += addend.numel() * addend.element_size()
+        wait = Wait(group)
         dist.all_reduce(addend, group=group)
+        self._stats.waiting_s += wait.seconds()
+        wait.end()
         return addend
 
 

@@ -240,7 +240,7 @@ class ReplicaRun:
       made: makes the first process's run, of what it is to keep.
 
     Attributes:
-      counted, members, epochs, samples, position, ahead: see `ElasticRun`.
+      counted, members, epochs, samples, position, ahead, told: see `ElasticRun`.
     """
 
     def __init__(
@@ -267,6 +267,7 @@ class ReplicaRun:
         self.samples: dict[str, int]
         self.position: dict[str, Any]
         self.ahead: Ahead
+        self.told: list[Any] = []
         self._led("the begin of the run", begin)
 
     def due(self, first: Callable[[], None] | None = None) -> list[int] | None:
@@ -309,9 +310,16 @@ class ReplicaRun:
         """Whether the gradients of all processes are in the last result; `numel`: how many are here."""
         return self._finite
 
-    def finish(self) -> None:
-        """See `ElasticRun.finish`."""
-        self._led("the end of the loop", lambda: self._own.finish())
+    def finish(self, first: Callable[[], None] | None = None, tell: Any = None) -> None:
+        """See `ElasticRun.finish`; the first process's `tell` counts."""
+        if first is not None:
+            self._first = first
+
+        def end() -> list[Any]:
+            self._own.finish(None if first is None else self._do_first, tell)
+            return self._own.told
+
+        self.told = self._led("the end of the loop", end)
 
     def close(self) -> None:
         """See `ElasticRun.close`."""

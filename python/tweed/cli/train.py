@@ -98,7 +98,11 @@ def train(
     if join is not None or elastic is not None:
         _check_elastic(elastic, join, request, size is not None or ray is not None)
     if join is not None:
-        _joined(join, Console())
+        try:
+            _joined(join, Console())
+        except KeyboardInterrupt:  # before the loop, or once more while it leaves
+            typer.echo("Stopped; the others go on without this worker.", err=True)
+            raise typer.Exit(130) from None
     elif elastic is not None:
         _with_members(request, elastic, tensorboard, Console())
     elif ray is not None:
@@ -160,11 +164,14 @@ def _joined(address: str, console: Console) -> None:
         console.print(where, highlight=False)
 
     with display(settings, console) as view:
-        ended = trains(settings, folder, control, view.show, noted)
-    if ended and folder.figures():
+        worker = trains(settings, folder, control, view.show, noted)
+    if not worker.done:
+        console.print("Left in good order; the others go on.")
+        raise typer.Exit(130 if worker.interrupted else 0)
+    if folder.figures():
         _finish(console, settings, folder)
     else:
-        console.print("Left in good order; the others go on." if not ended else "The run is over.")
+        console.print("The run is over.")
 
 
 def _on_ray(request: Request, address: str, restarts: int, tensorboard: bool, console: Console) -> None:

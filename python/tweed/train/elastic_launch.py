@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tweed import metrics, testbed
+from tweed.attach.member_checks import check_strategy
 from tweed.elastic import Checkpoints
 from tweed.errors import UsageError
+from tweed.named import named_strategy
 from tweed.testbed import Ended, Failed, RankFailed, server
 from tweed.train import launch
 from tweed.train.folder import RunFolder
@@ -23,7 +25,7 @@ from tweed.train.settings import OURS, Settings
 
 if TYPE_CHECKING:
     from tweed.elastic import Control
-    from tweed.train.elastic_worker import Entered, Noted
+    from tweed.train.elastic_worker import ElasticWorker, Entered, Noted
 
 log = logging.getLogger("tweed")
 
@@ -74,15 +76,11 @@ class ElasticLauncher:
         return cls(int(least), int(most), note, begin)
 
     def check(self, settings: Settings) -> None:
-        """Raises: UsageError for a job that members who come and go cannot do, and why."""
+        """Raises: UsageError or StrategyError for a job that members who come and go cannot do, and why."""
         workers = self.begin or settings.workers
         if not self.least <= workers <= self.most:
             raise UsageError(f"--elastic {self.least}:{self.most} does not allow --workers {workers}")
-        if settings.strategy != "every_step":
-            raise UsageError(
-                f"--elastic sums plain gradients, and {settings.strategy} keeps what a worker who joins "
-                "would lack, or counts rounds of its own: omit --strategy"
-            )
+        check_strategy(named_strategy(settings.strategy))
         if settings.partition != "iid":
             raise UsageError(
                 f"--partition {settings.partition} gives each worker data of its own, and with --elastic "
@@ -105,9 +103,12 @@ class ElasticLauncher:
           RankFailed: all have died, or a worker cannot become a member; the others were ended.
         """
         self.check(settings)
-        stored = Checkpoints(folder.checkpoints(OURS), settings.steps).latest() or 0
+        checkpoints = Checkpoints(folder.checkpoints(OURS), settings.steps)
+        stored = (checkpoints.latest() or 0) * settings.every
         if stored >= settings.steps:
             return
+        if stored:
+            self.note(f"Goes on from step {stored}, written in epoch {checkpoints.epoch()}")
         folder.cut(OURS, stored)
         with tempfile.TemporaryDirectory() as meeting:
             begins = server.environment({"TWEED_JOIN": ""})
@@ -218,15 +219,17 @@ def _work(
     else:
         control = start(FileStore(str(meeting), size), rank, size, elastic)
     testbed.say(Here(control.address))
-    return trains(settings, folder, control, testbed.say, lambda entered: testbed.say(In()))
+    return trains(settings, folder, control, testbed.say, lambda entered: testbed.say(In())).done
 
 
 def _host() -> str:
     return os.environ.get("TWEED_HOST", "127.0.0.1")
 
 
-def trains(settings: Settings, folder: RunFolder, control: Control, show: Show, noted: Noted) -> bool:
-    """Trains as a member; returns whether to the end."""
+def trains(
+    settings: Settings, folder: RunFolder, control: Control, show: Show, noted: Noted
+) -> ElasticWorker:
+    """Trains as a member, to the end or until it has left."""
     from tweed.train.elastic_worker import ElasticWorker
 
     def enter(entered: Entered) -> None:
@@ -249,7 +252,7 @@ def trains(settings: Settings, folder: RunFolder, control: Control, show: Show, 
 
     worker = ElasticWorker(settings, folder, report, control, enter)
     worker.run()
-    return worker.done
+    return worker
 
 
 def joined(address: str, runs: Path, argv: list[str]) -> tuple[Settings, RunFolder, Control]:

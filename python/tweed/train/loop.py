@@ -145,7 +145,7 @@ class Worker:
 
     def _look(self) -> None:
         """Evaluates, stores and reports what is due after the last step."""
-        figures, scores = due(self._step, self._settings.steps)
+        figures, scores = self._due()
         if scores:
             with self._meter.aside():
                 with self._side.averaged():
@@ -154,6 +154,10 @@ class Worker:
                 self._store()
         elif figures:
             self._report({})
+
+    def _due(self) -> tuple[bool, bool]:
+        """See `due`: after the last step."""
+        return due(self._step, self._settings.steps)
 
     def _timeline(self) -> dict[str, Any]:
         """At the end, when no rank records any more."""

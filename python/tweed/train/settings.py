@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from tweed.cadence import LocalSteps
 from tweed.data import Partition
 from tweed.errors import UsageError
 from tweed.named import named_strategy
@@ -82,6 +83,12 @@ class Settings:
         """The rank that has no data, if the strategy has one."""
         part = named_strategy(self.strategy).collective
         return None if part is None else part.rank
+
+    @property
+    def every(self) -> int:
+        """Steps of a worker from one exchange to the next, where the strategy counts them; else 1."""
+        cadence = named_strategy(self.strategy).cadence
+        return cadence.every if isinstance(cadence, LocalSteps) else 1
 
     @property
     def ranks(self) -> int:
