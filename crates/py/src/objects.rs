@@ -248,10 +248,16 @@ impl PyObjects {
         py.detach(|| self.inner.room())
     }
 
-    /// Bytes that came more than once, as a link broke behind them.
+    /// Bytes that came more than once, as a link broke or a process died.
     #[getter]
     fn taken_twice(&self, py: Python<'_>) -> u64 {
         py.detach(|| self.inner.taken_twice())
+    }
+
+    /// Bytes of the largest block that came: no more come twice at a time.
+    #[getter]
+    fn largest_block(&self, py: Python<'_>) -> u64 {
+        py.detach(|| self.inner.largest_block())
     }
 
     /// It has left.

@@ -118,7 +118,10 @@ class Objects:
 
     @property
     def taken_twice(self) -> int:
-        """Bytes that came once more, as a link broke before all of their block had come."""
+        """Bytes that came once more: a link broke, or a process died, before all of their block had come.
+
+        At most a block each time. In a sum of mode "whole", also what had come of sums that were void then.
+        """
         return self._core.taken_twice
 
     def meet(self, descriptors: Sequence[bytes]) -> dict[bytes, str]:
