@@ -399,6 +399,7 @@ class Objects:
         count: int,
         op: str = "SUM",
         mode: str = "whole",
+        rule: str = "measured",
         timeout_s: float | None = None,
     ) -> int: ...
     def delete(self, object: int) -> None: ...

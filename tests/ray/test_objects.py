@@ -147,6 +147,13 @@ def test_an_id_that_nobody_makes_is_named(pair: tuple[Objects, Objects]) -> None
         pair[0].reduce([there, ref], timeout=0.1).result()
 
 
+@pytest.mark.parametrize("rule", ["measured", "hybrid", "degree"])
+def test_a_sum_is_right_by_every_rule(pair: tuple[Objects, Objects], rule: str) -> None:
+    refs = [one.put(np.full(20_000, 2.0**place)) for place, one in enumerate(pair * 3)]
+    done = pair[0].reduce(refs, rule=rule).result(PATIENCE_S)
+    assert set(done.array.tolist()) == {63.0} and done.refs == set(refs)
+
+
 def test_what_is_deleted_while_it_is_read_is_named_and_arrays_stay(pair: tuple[Objects, Objects]) -> None:
     writer = pair[0].create((100_000,), np.uint8)
     writer.array[:] = 7
@@ -176,6 +183,10 @@ def test_wrong_calls_are_refused_at_once(pair: tuple[Objects, Objects]) -> None:
         pair[0].reduce([ref], 2)
     with pytest.raises(UsageError, match="op must be one of sum"):
         pair[0].reduce([ref], op="mean")
+    with pytest.raises(UsageError, match="no mode \"half\"; use 'whole' or 'ranges'"):
+        pair[0].reduce([ref], mode="half")
+    with pytest.raises(UsageError, match="no rule \"star\"; use 'measured', 'hybrid' or 'degree'"):
+        pair[0].reduce([ref], rule="star")
     with pytest.raises(UsageError, match="named twice"):
         pair[0].reduce([ref, ref])
     with pytest.raises(UsageError, match="no elements of dtype complex128"):

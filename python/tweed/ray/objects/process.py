@@ -200,6 +200,7 @@ class Objects:
         op: str = "sum",
         *,
         mode: str = "whole",
+        rule: str = "measured",
         target: Ref | None = None,
         timeout: float | None = None,
     ) -> Reduction:
@@ -212,8 +213,12 @@ class Objects:
             `Reduced.mean` of a sum.
           mode: when a process dies of whose object a part was summed: "whole" sums anew what holds it; in
             "ranges" that stays, and the answer names the refs of each range.
+          rule: how the tree is chosen: "measured" by a model with the cost per message, "hybrid" as in
+            Hoplite's repository, "degree" as in its paper.
           target: the id of the sum, if others ask for it already.
           timeout: as for `get`.
+
+        Raises: UsageError if there is no such operator, mode or rule, or `count` is above that of the refs.
 
         Returns: a future of `Reduced`. It ends with ShapeMismatch if objects are not alike, with UsageError
           if the operator does not go with them, and as `get` does.
@@ -232,8 +237,8 @@ class Objects:
             found = self._core.placed(target_id, count, patience_s)
             return found if len(found) == count else []
 
-        reduction = Reduction(Ref(target_id), placed)
-        self._calls.begin(reduction, lambda: self._core.reduce(target_id, ids, count, name, mode, timeout))
+        reduction, how = Reduction(Ref(target_id), placed), (name, mode, rule, timeout)
+        self._calls.begin(reduction, lambda: self._core.reduce(target_id, ids, count, *how))
         return reduction
 
     def blocks(self, ref: Ref, *, timeout: float | None = None) -> Iterator[tuple[int, npt.NDArray[Any]]]:
