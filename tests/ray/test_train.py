@@ -147,6 +147,7 @@ def command_line() -> None:
     main()
 
 
+@pytest.mark.usefixtures("slow")
 def test_a_run_on_ray_ends_bit_for_bit_as_one_without_though_a_worker_was_killed(
     driver: Driver, tmp_path: Path
 ) -> None:
