@@ -197,6 +197,19 @@ def test_wrong_calls_are_refused_at_once(pair: tuple[Objects, Objects]) -> None:
         wait([pair[0].get(ref)], 2)
 
 
+def test_bfloat16_is_refused_with_what_to_do(pair: tuple[Objects, Objects]) -> None:
+    torch = pytest.importorskip("torch")
+    tensor = torch.linspace(0, 1, 100, dtype=torch.bfloat16)
+    for value in (tensor, [tensor, tensor]):
+        with pytest.raises(UsageError, match=r"bfloat16.*put tensor.float\(\).*tensor.view\(torch.uint16\)"):
+            pair[0].put(value)
+    for kept in (tensor.view(torch.uint16), [tensor.view(torch.uint16)]):
+        got = pair[1].get(pair[0].put(kept)).result(PATIENCE_S)
+        array = got[0] if isinstance(got, list) else got
+        assert torch.equal(torch.tensor(array).view(torch.bfloat16), tensor)
+    np.testing.assert_array_equal(pair[1].get(pair[0].put(torch.arange(3))).result(PATIENCE_S), [0, 1, 2])
+
+
 def test_a_full_store_says_what_fills_it(pair: tuple[Objects, Objects]) -> None:
     ref = pair[0].put(np.zeros(900_000, np.uint8))
     with pytest.raises(UsageError, match=f"no room for 200000 bytes.*{ref} with 900000"):

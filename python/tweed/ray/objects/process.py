@@ -17,6 +17,7 @@ from tweed.errors import TweedError, UsageError
 from tweed.ray.objects.futures import Future, Reduced, Reduction
 from tweed.ray.objects.lists import (
     Shapes,
+    array_of,
     arrays_of,
     decode,
     encode,
@@ -147,7 +148,7 @@ class Objects:
         """
         if is_list(value):
             return self._put_list(arrays_of(value), ref or Ref.new(), timeout)
-        array = np.ascontiguousarray(value)
+        array = np.ascontiguousarray(array_of(value))
         ref = ref or Ref.new()
         self._core.put(ref.id, _dtype(array.dtype), np.shape(value), array.ctypes.data, timeout)
         return ref
