@@ -40,6 +40,7 @@ _OPERATORS = {
 #: A thread that hears of nothing looks this often whether the process is done, in seconds.
 _LOOK_S = 3600.0
 #: What a message costs a process, in seconds: threads, locks and sealing, on processors that others use, too.
+#: Given, and not measured: pulls do not show it (`crates/net/src/objects/measured.rs`).
 _MESSAGE_S = 1e-3
 #: The shapes of a list are asked for when it is here; they are small, and were put before it. In seconds.
 _SHAPES_S = 60.0
