@@ -36,7 +36,8 @@ demo: $(READY) ## Train four workers behind home uplinks of 10 Mbit/s, tweed bes
 test: export OMP_NUM_THREADS := 1
 test: $(READY) ## Run all tests: Rust, Python, and the quick part of torch's own suite
 	@tools/cargo-test.sh
-	pytest -n 2 --dist worksteal
+	pytest -n 2 --dist worksteal -m "not ray_cluster"
+	pytest tests/ray -m ray_cluster -o faulthandler_timeout=620
 	python -m tests.torch_suite --quick
 
 check: check-rust check-python ## Run every lint: format, clippy, ruff, mypy, stubs, imports
@@ -63,8 +64,8 @@ sanitize-quick: $(READY) ## Run what CI runs of `make sanitize`: loom, the C++ b
 sanitize: $(READY) ## Run loom, address, thread and undefined-behaviour checks, as far as the compilers here can
 	@tools/sanitize.sh loom backend addresses undefined threads
 
-ray-test: $(READY) ## Test tweed under Ray: a cluster of three raylets, three minutes
-	TWEED_TEST_RAY=1 OMP_NUM_THREADS=1 pytest tests/ray
+ray-test: $(READY) ## Test tweed under Ray, with what takes longest: a cluster of three raylets, three minutes
+	TWEED_TEST_RAY=1 OMP_NUM_THREADS=1 pytest tests/ray -o faulthandler_timeout=620
 
 integrations: $(READY) ## Test tweed under Lightning, Accelerate and Transformers: one to four minutes
 	TWEED_TEST_INTEGRATIONS=1 OMP_NUM_THREADS=1 pytest tests/integrations tests/torch/test_torchrun_elastic.py

@@ -2,12 +2,13 @@
 
     python -m tests.ray.faults --rounds 1000 --seed 7
 
-Processes of this host, without Ray. In each round one that watches a collective kills another by SIGKILL
-when it has 10, 50 or 90 % of it: the origin of a broadcast, a receiver, a source of a sum, a shard; the
-destination of a sum that others get; that and the sum's shard together. A new process takes the place of
-each dead one and puts its object once more, under the same id. All must end, broadcasts be equal, and each
-range of a sum be that of the ids which it names; a sum whose destination has died names none, but its values
-show them.
+Processes of this host, without Ray; three of five share no memory, so that what they get comes in blocks. In
+each round one that watches a collective kills another by SIGKILL when it has 10, 50 or 90 % of it: the origin
+of a broadcast, or a receiver; a source of a sum; the shard, which plans a broadcast or a sum and has no part
+in it; the destination of a sum that others get; that and the sum's shard together. A new process takes the
+place of each dead one and puts its object once more, under the same id. All must end, broadcasts be equal,
+and each range of a sum be that of the ids which it names; a sum whose destination has died names none, but
+its values show them. Of broadcasts, and of sums in ranges, no process receives more than a block twice.
 
 With its destination a sum may be gone: if that had all of it already and nobody else has, or if what knew of
 the plan died as well. Then the others learn so by their deadline, and the sum is called for once more.
@@ -23,18 +24,31 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tests.ray.fleet import PATIENCE_S, Fleet
 from tweed.errors import TweedError
-from tweed.ray.objects import Objects, Ref
+from tweed.ray.objects import Objects, Reduced, Ref, process
 
 SIZE = 5
 NUMEL = 1 << 20
 SHARES = (0.1, 0.5, 0.9)
-KINDS = ("broadcast", "sum", "all-reduce", "destination", "destination and shard")
+#: So many share no memory, with nobody.
+WIRE_ONLY = 3
+KINDS = (
+    "broadcast",
+    "shard of a broadcast",
+    "sum",
+    "all-reduce",
+    "shard of a sum",
+    "destination",
+    "destination and shard",
+)
+#: What is read of a link at a time.
+RECORD = 2 << 16
 #: So long those wait whose sum may be gone.
 SOON_S = 2.0
 
@@ -59,16 +73,21 @@ def digest(array: Any) -> str:
     return hashlib.blake2b(array, digest_size=8).hexdigest()
 
 
-def get(objects: Objects, ref: Ref, timeout: float = PATIENCE_S / 2) -> str:
-    """The digest of a copy, or why there is none."""
-    try:
-        return digest(objects.get(ref, timeout=timeout).result())
-    except TweedError as error:
-        return f"{type(error).__name__}: {error}"
+@dataclass(frozen=True)
+class Seen:
+    """What one has: a digest, or what is wrong; and of one that kills, whether that was in time."""
+
+    found: str
+    in_time: bool = False
+
+
+def why(error: TweedError) -> Seen:
+    """One that has nothing."""
+    return Seen(f"{type(error).__name__}: {error}")
 
 
 def watch(objects: Objects, ref: Ref, share: float, victims: Sequence[int]) -> bool:
-    """Kills processes when so much of an object is here. Returns whether it was in time."""
+    """Kills processes when so much of an object is here. Returns whether that was before all was."""
     for begin, some in objects.blocks(ref, timeout=PATIENCE_S / 2):
         if begin + len(some) >= share * NUMEL:
             for victim in victims:
@@ -77,37 +96,29 @@ def watch(objects: Objects, ref: Ref, share: float, victims: Sequence[int]) -> b
     return False
 
 
-def watched_get(objects: Objects, ref: Ref, share: float, victim: int) -> tuple[str, bool]:
-    """As `get`, and kills a process on the way."""
+def get(objects: Objects, ref: Ref, share: float = 1.0, victims: Sequence[int] = ()) -> Seen:
+    """Gets a copy, and kills processes on the way."""
     try:
-        in_time = watch(objects, ref, share, [victim])
+        in_time = bool(victims) and watch(objects, ref, share, victims)
+        return Seen(digest(objects.get(ref, timeout=PATIENCE_S / 2).result()), in_time)
     except TweedError as error:
-        return f"{type(error).__name__}: {error}", False
-    return get(objects, ref), in_time
+        return why(error)
 
 
-def get_sum(objects: Objects, ref: Ref, count: int, mode: str) -> str:
-    """The digest of a sum whose destination has died, what is wrong with it, or why there is none."""
+def get_sum(
+    objects: Objects, ref: Ref, count: int, mode: str, share: float = 0.0, victims: Sequence[int] = ()
+) -> Seen:
+    """Gets a sum whose destination dies, and kills processes on the way: its values show what is in it."""
     try:
+        in_time = bool(victims) and watch(objects, ref, share, victims)
         array = objects.get(ref, timeout=SOON_S).result()
     except TweedError as error:
-        return f"{type(error).__name__}: {error}"
+        return why(error)
     values = sorted({int(value) for value in array})
     counts = [value.bit_count() for value in values]
     is_right = counts == [count] if mode == "whole" else 1 <= min(counts) <= max(counts) <= count
     is_right = is_right and max(values) < value_of(SIZE)
-    return digest(array) if is_right else f"wrong values of {count} sources: {values}"
-
-
-def watched_get_sum(
-    objects: Objects, ref: Ref, count: int, mode: str, share: float, victims: Sequence[int]
-) -> tuple[str, bool]:
-    """As `get_sum`, and kills processes on the way."""
-    try:
-        in_time = watch(objects, ref, share, victims)
-    except TweedError as error:
-        return f"{type(error).__name__}: {error}", False
-    return get_sum(objects, ref, count, mode), in_time
+    return Seen(digest(array) if is_right else f"wrong values of {count} sources: {values}", in_time)
 
 
 def sum_until_killed(objects: Objects, target: Ref, refs: list[Ref], count: int, mode: str) -> None:
@@ -115,38 +126,41 @@ def sum_until_killed(objects: Objects, target: Ref, refs: list[Ref], count: int,
     objects.reduce(refs, count, mode=mode, target=target)
 
 
-def sum_anew(objects: Objects, target: Ref, refs: list[Ref], count: int, mode: str) -> str:
-    """The digest of a sum that nothing disturbs, or what is wrong."""
-    return watched_sum(objects, target, refs, count, mode, 2.0, [])[0]
-
-
-def watched_sum(
+def make_sum(
     objects: Objects,
     target: Ref,
     refs: list[Ref],
     count: int,
     mode: str,
-    share: float,
-    victims: Sequence[int],
-) -> tuple[str, bool]:
-    """Sums, kills on the way, and checks. Returns the digest, or what is wrong."""
+    share: float = 1.0,
+    victims: Sequence[int] = (),
+) -> Seen:
+    """Sums, kills processes on the way, and checks."""
     sums = objects.reduce(refs, count, mode=mode, target=target, timeout=PATIENCE_S / 2)
     try:
         in_time = watch(objects, target, share, victims)
         done = sums.result()
     except TweedError as error:
-        return f"{type(error).__name__}: {error}", False
+        return why(error)
+    return Seen(wrong_with(done, refs, count, mode) or digest(done.array), in_time)
+
+
+def wrong_with(done: Reduced, refs: list[Ref], count: int, mode: str) -> str:
+    """What is wrong with a sum; nothing: its ranges are those of the ids that they name."""
     mark = 0
     for begin, end, included in done.included:
         right = sum(value_of(refs.index(ref)) for ref in included)
         if begin != mark or not (done.array[begin:end] == right).all():
-            return f"wrong from {begin} to {end}: {set(done.array[begin:end].tolist())}, not {right}", in_time
+            return f"wrong from {begin} to {end}: {set(done.array[begin:end].tolist())}, not {right}"
         if mode == "whole" and len(included) != count:
-            return f"{len(included)} ids in place of {count}", in_time
+            return f"{len(included)} ids in place of {count}"
         mark = end
-    if mark != NUMEL:
-        return f"{mark} of {NUMEL} elements are named", in_time
-    return digest(done.array), in_time
+    return "" if mark == NUMEL else f"{mark} of {NUMEL} elements are named"
+
+
+def taken_twice(objects: Objects) -> tuple[int, int]:
+    """How many bytes came twice, and how many the largest block has."""
+    return objects.taken_twice, objects._core.largest_block
 
 
 def delete(objects: Objects, refs: list[Ref]) -> None:
@@ -159,9 +173,10 @@ class Soak:
     """A run, and what came of it so far."""
 
     def __init__(self, seed: int) -> None:
-        self.chance, self.fleet = random.Random(seed), Fleet(SIZE)
+        self.chance, self.fleet = random.Random(seed), Fleet(SIZE, WIRE_ONLY)
         self.rounds: Counter[str] = Counter()
-        self.in_time = self.gone = 0
+        self.in_time = self.gone = self.most_twice = 0
+        self.twice = [0] * SIZE
         self.wrong: list[str] = []
 
     def round(self, kind: str) -> None:
@@ -170,24 +185,43 @@ class Soak:
         share, mode = self.chance.choice(SHARES), self.chance.choice(["whole", "ranges"])
         what = f"{kind} {mode} at {share:.0%}, round {self.rounds.total()}"
         if kind == "broadcast":
-            found = self.broadcast(watcher, victim, self.chance.choice([victim, other]), share)
-        elif kind in ("sum", "all-reduce"):
-            found = self.sum(watcher, victim, share, mode, kind == "all-reduce")
-        else:
+            found = self.broadcast(watcher, victim, self.chance.choice([victim, other]), share, None)
+        elif kind == "shard of a broadcast":
+            found = self.broadcast(watcher, victim, other, share, victim)
+        elif kind.startswith("destination"):
             victims = [victim, other] if "shard" in kind else [victim]
             found = self.destination(watcher, victims, share, mode)
+        else:
+            shard = victim if "shard" in kind else None
+            found = self.sum(watcher, victim, share, mode, kind != "sum", shard)
         if len(set(found)) != 1 or " " in found[0]:
-            self.wrong.append(f"{what}: {found}")
-            print(self.wrong[-1], flush=True)
+            self.report(f"{what}: {found}")
+        is_bounded = "broadcast" in kind or (mode == "ranges" and "destination" not in kind)
+        for twice, block in self.taken_twice():
+            self.most_twice = max(self.most_twice, twice * is_bounded)
+            if is_bounded and twice > block + RECORD:
+                self.report(f"{what}: {twice} bytes came twice at one, and no block has more than {block}")
         self.rounds[kind] += 1
 
-    def broadcast(self, watcher: int, victim: int, origin: int, share: float) -> list[str]:
-        """One puts and all get. Returns what they have."""
-        ref, value = Ref.new(), self.chance.randrange(64)
+    def report(self, wrong: str) -> None:
+        """Something is wrong."""
+        self.wrong.append(wrong)
+        print(wrong, flush=True)
+
+    def taken_twice(self) -> list[tuple[int, int]]:
+        """How many bytes came twice in this round, by rank, and how many no block has more than."""
+        now = [self.fleet.on(rank, taken_twice) for rank in range(SIZE)]
+        before, self.twice = self.twice, [twice for twice, _ in now]
+        return [(twice - earlier, block) for (twice, block), earlier in zip(now, before, strict=True)]
+
+    def broadcast(self, watcher: int, victim: int, origin: int, share: float, shard: int | None) -> list[str]:
+        """One puts and all get, but for a victim that is the shard. Returns what they have."""
+        ref, value = self.fleet.ref_at(shard), self.chance.randrange(64)
         readers = [rank for rank in range(SIZE) if rank not in (watcher, victim)]
-        for rank in (reader for reader in readers if reader != origin):
+        getters = readers if shard == victim else [*readers, victim]
+        for rank in (getter for getter in getters if getter != origin):
             self.fleet.start(rank, get, ref)
-        self.fleet.start(watcher, watched_get, ref, share, self.pid(victim))
+        self.fleet.start(watcher, get, ref, share, [self.pid(victim)])
         self.fleet.start(origin, put, ref, value)
         self.renew(victim)
         if origin == victim:
@@ -197,16 +231,22 @@ class Soak:
             self.fleet.start(origin, get, ref)
         return self.ended(watcher, readers, [ref])
 
-    def sum(self, watcher: int, victim: int, share: float, mode: str, is_wanted: bool) -> list[str]:
-        """Each puts a source and one sums; maybe all get the sum. Returns what they have."""
-        target, refs = Ref.new(), [Ref.new() for _ in range(SIZE)]
+    def sum(
+        self, watcher: int, victim: int, share: float, mode: str, is_wanted: bool, shard: int | None
+    ) -> list[str]:
+        """Each puts a source, but for a victim that is the shard, and one sums; maybe all get the sum.
+
+        Returns: what they have.
+        """
+        target, refs = self.fleet.ref_at(shard), [Ref.new() for _ in range(SIZE)]
         count = self.chance.choice([SIZE - 2, SIZE - 1])
         for rank in range(SIZE):
-            self.fleet.on(rank, put_source, refs[rank], rank)
+            if rank != shard:
+                self.fleet.on(rank, put_source, refs[rank], rank)
         readers = [rank for rank in range(SIZE) if is_wanted and rank not in (watcher, victim)]
         for rank in readers:
             self.fleet.start(rank, get, target)
-        self.fleet.start(watcher, watched_sum, target, refs, count, mode, share, [self.pid(victim)])
+        self.fleet.start(watcher, make_sum, target, refs, count, mode, share, [self.pid(victim)])
         self.renew(victim)
         self.fleet.on(victim, put_source, refs[victim], victim)
         return self.ended(watcher, readers, [target, *refs])
@@ -222,7 +262,7 @@ class Soak:
         for rank in readers:
             self.fleet.start(rank, get_sum, target, count, mode)
         pids = [self.pid(victim) for victim in victims]
-        self.fleet.start(watcher, watched_get_sum, target, count, mode, share, pids)
+        self.fleet.start(watcher, get_sum, target, count, mode, share, pids)
         self.fleet.on(victims[0], sum_until_killed, target, refs, count, mode)
         self.renew(*victims)
         for victim in victims:
@@ -231,7 +271,7 @@ class Soak:
         if all(text.startswith("DeadlineExceeded") for text in found):
             self.gone += 1
             target = Ref.new()
-            found = [self.fleet.on(victims[0], sum_anew, target, refs, count, mode)]
+            found = [self.fleet.on(victims[0], make_sum, target, refs, count, mode).found]
         self.fleet.on(watcher, delete, [target, *refs])
         return found
 
@@ -244,14 +284,14 @@ class Soak:
         for victim in victims:
             self.fleet.processes[victim].join(PATIENCE_S)
             self.fleet.processes[victim].kill()  # if nothing of the collective came
+            self.twice[victim] = 0
         self.fleet.replace(*victims)
 
     def ended(self, watcher: int, readers: list[int], refs: list[Ref]) -> list[str]:
-        found, in_time = self.fleet.end(watcher)
-        self.in_time += in_time
-        all_found = [found, *(self.fleet.end(rank) for rank in readers)]
+        seen: list[Seen] = [self.fleet.end(rank) for rank in (watcher, *readers)]
+        self.in_time += seen[0].in_time
         self.fleet.on(watcher, delete, refs)
-        return all_found
+        return [one.found for one in seen]
 
 
 def main() -> None:
@@ -260,6 +300,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
+    process._MESSAGE_S = 1e-4  # smaller blocks
     soak, began = Soak(given.seed), time.monotonic()
     for number in range(given.rounds):
         soak.round(KINDS[number % len(KINDS)])
@@ -267,6 +308,7 @@ def main() -> None:
     right, took = given.rounds - len(soak.wrong), time.monotonic() - began
     print(f"{right} of {given.rounds} rounds were right: {dict(soak.rounds)}, {took:.0f} s")
     print(f"in {soak.in_time} of them the death came before the watcher had all; {soak.gone} sums were gone")
+    print(f"of broadcasts and sums in ranges at most {soak.most_twice} bytes came twice at a process")
     raise SystemExit(bool(soak.wrong))
 
 

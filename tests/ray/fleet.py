@@ -16,9 +16,9 @@ _WORD = 2**64 - 1
 _forks = multiprocessing.get_context("fork")
 
 
-def _serve(calls: Any) -> None:
+def _serve(calls: Any, wire_only: bool) -> None:
     """A process: runs what it is sent, with its objects, until the pipe closes."""
-    with Objects() as objects:
+    with Objects(wire_only=wire_only) as objects:
         calls.send(objects.descriptor)
         while True:
             try:
@@ -40,9 +40,10 @@ def _mix(number: int) -> int:
 
 
 class Fleet:
-    """Processes that have met each other, and pipes to them."""
+    """Processes that have met each other, and pipes to them; so many of them share no memory."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, wire_only: int = 0) -> None:
+        self.wire_only = wire_only
         self.processes: list[Any] = [None] * count
         self.pipes: list[Any] = [None] * count
         self.descriptors: dict[int, bytes] = {}
@@ -66,7 +67,8 @@ class Fleet:
 
     def _fork(self, rank: int) -> None:
         self.pipes[rank], theirs = _forks.Pipe()
-        self.processes[rank] = _forks.Process(target=_serve, args=(theirs,), daemon=True)
+        args = (theirs, rank < self.wire_only)
+        self.processes[rank] = _forks.Process(target=_serve, args=args, daemon=True)
         self.processes[rank].start()
         theirs.close()  # so that a dead process is heard of
 

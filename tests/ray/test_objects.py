@@ -147,6 +147,13 @@ def test_an_id_that_nobody_makes_is_named(pair: tuple[Objects, Objects]) -> None
         pair[0].reduce([there, ref], timeout=0.1).result()
 
 
+@pytest.mark.parametrize("rule", ["measured", "hybrid", "degree"])
+def test_a_sum_is_right_by_every_rule(pair: tuple[Objects, Objects], rule: str) -> None:
+    refs = [one.put(np.full(20_000, 2.0**place)) for place, one in enumerate(pair * 3)]
+    done = pair[0].reduce(refs, rule=rule).result(PATIENCE_S)
+    assert set(done.array.tolist()) == {63.0} and done.refs == set(refs)
+
+
 def test_what_is_deleted_while_it_is_read_is_named_and_arrays_stay(pair: tuple[Objects, Objects]) -> None:
     writer = pair[0].create((100_000,), np.uint8)
     writer.array[:] = 7
@@ -176,6 +183,10 @@ def test_wrong_calls_are_refused_at_once(pair: tuple[Objects, Objects]) -> None:
         pair[0].reduce([ref], 2)
     with pytest.raises(UsageError, match="op must be one of sum"):
         pair[0].reduce([ref], op="mean")
+    with pytest.raises(UsageError, match="no mode \"half\"; use 'whole' or 'ranges'"):
+        pair[0].reduce([ref], mode="half")
+    with pytest.raises(UsageError, match="no rule \"star\"; use 'measured', 'hybrid' or 'degree'"):
+        pair[0].reduce([ref], rule="star")
     with pytest.raises(UsageError, match="named twice"):
         pair[0].reduce([ref, ref])
     with pytest.raises(UsageError, match="no elements of dtype complex128"):
@@ -184,6 +195,19 @@ def test_wrong_calls_are_refused_at_once(pair: tuple[Objects, Objects]) -> None:
         pair[0].put([3], ref)
     with pytest.raises(UsageError, match="count must be"):
         wait([pair[0].get(ref)], 2)
+
+
+def test_bfloat16_is_refused_with_what_to_do(pair: tuple[Objects, Objects]) -> None:
+    torch = pytest.importorskip("torch")
+    tensor = torch.linspace(0, 1, 100, dtype=torch.bfloat16)
+    for value in (tensor, [tensor, tensor]):
+        with pytest.raises(UsageError, match=r"bfloat16.*put tensor.float\(\).*tensor.view\(torch.uint16\)"):
+            pair[0].put(value)
+    for kept in (tensor.view(torch.uint16), [tensor.view(torch.uint16)]):
+        got = pair[1].get(pair[0].put(kept)).result(PATIENCE_S)
+        array = got[0] if isinstance(got, list) else got
+        assert torch.equal(torch.tensor(array).view(torch.bfloat16), tensor)
+    np.testing.assert_array_equal(pair[1].get(pair[0].put(torch.arange(3))).result(PATIENCE_S), [0, 1, 2])
 
 
 def test_a_full_store_says_what_fills_it(pair: tuple[Objects, Objects]) -> None:

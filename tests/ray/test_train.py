@@ -23,6 +23,7 @@ from tweed.train.launch import launch
 from tweed.train.settings import OURS
 
 SIZE = 2
+DEADLINE_S = 30.0
 # Processes of Ray take seconds to import what they need, and many more on a busy machine.
 pytestmark = pytest.mark.timeout(600)
 
@@ -79,7 +80,7 @@ def fit(folder: str) -> tuple[str, list[int]]:
 
     from tweed.ray import TweedConfig
 
-    config = TweedConfig(deadline=30.0)
+    config = TweedConfig(deadline=DEADLINE_S)
     trainer = TorchTrainer(
         worker,
         train_loop_config={"folder": folder},
@@ -111,7 +112,11 @@ def test_ddp_and_attach_give_what_gloo_gives_and_a_killed_worker_is_named(
         assert note["attach"] == pytest.approx(note["gloo"], rel=1e-6)
     killed = float((tmp_path / "killed").read_text())
     assert notes[0]["error"].startswith("PeerLost") and "rank 1" in notes[0]["error"], notes[0]["error"]
-    print(f"named after {notes[0]['heard'] - killed:.3f} s")
+    named_s = notes[0]["heard"] - killed
+    print(f"named after {named_s:.3f} s")
+    # By its end, and not by its silence. How long that takes beside other work the scheduler decides: a bound
+    # of one second would fail at times for no fault of ours, so it is printed.
+    assert named_s < DEADLINE_S / 3
 
 
 KILLED_AT = 7
@@ -147,6 +152,7 @@ def command_line() -> None:
     main()
 
 
+@pytest.mark.usefixtures("slow")
 def test_a_run_on_ray_ends_bit_for_bit_as_one_without_though_a_worker_was_killed(
     driver: Driver, tmp_path: Path
 ) -> None:

@@ -170,7 +170,7 @@ impl PyObjects {
     }
 
     /// Asks for the sum of the first `count` of `ids` that appear. Returns the number of the call.
-    #[pyo3(signature = (target, ids, count, op="SUM", mode="whole", timeout_s=None))]
+    #[pyo3(signature = (target, ids, count, op="SUM", mode="whole", rule="measured", timeout_s=None))]
     #[allow(clippy::too_many_arguments)]
     fn reduce(
         &self,
@@ -180,20 +180,14 @@ impl PyObjects {
         count: u32,
         op: &str,
         mode: &str,
+        rule: &str,
         timeout_s: Option<f64>,
     ) -> PyResult<u64> {
         let op = ReduceOp::ALL.iter().copied().find(|known| known.to_string() == op);
         let op = op.ok_or_else(|| usage(py, "op must be the name of a reduction, as SUM is".into()))?;
-        let mode = match mode {
-            "whole" => Mode::Whole,
-            "ranges" => Mode::Ranges,
-            _ => return Err(usage(py, format!("mode must be 'whole' or 'ranges', not {mode:?}"))),
-        };
+        let how = (op, self::mode(py, mode)?, self::rule(py, rule)?);
         let ids: Arc<[ObjectId]> = ids.into_iter().map(ObjectId).collect();
-        let begin = || {
-            let how = (op, mode, Rule::Measured);
-            self.inner.reduce(ObjectId(target), ids, count, how, timeout_s.map(seconds))
-        };
+        let begin = || self.inner.reduce(ObjectId(target), ids, count, how, timeout_s.map(seconds));
         py.detach(begin).map_err(|e| engine_error(py, &e))
     }
 
@@ -248,10 +242,16 @@ impl PyObjects {
         py.detach(|| self.inner.room())
     }
 
-    /// Bytes that came more than once, as a link broke behind them.
+    /// Bytes that came more than once, as a link broke or a process died.
     #[getter]
     fn taken_twice(&self, py: Python<'_>) -> u64 {
         py.detach(|| self.inner.taken_twice())
+    }
+
+    /// Bytes of the largest block that came: no more come twice at a time.
+    #[getter]
+    fn largest_block(&self, py: Python<'_>) -> u64 {
+        py.detach(|| self.inner.largest_block())
     }
 
     /// It has left.
@@ -300,6 +300,23 @@ fn waiting<T: Send>(
     match raised {
         Some(error) => Err(error),
         None => result.map_err(|e| engine_error(py, &e)),
+    }
+}
+
+pub(crate) fn mode(py: Python<'_>, name: &str) -> PyResult<Mode> {
+    match name {
+        "whole" => Ok(Mode::Whole),
+        "ranges" => Ok(Mode::Ranges),
+        _ => Err(usage(py, format!("there is no mode {name:?}; use 'whole' or 'ranges'"))),
+    }
+}
+
+pub(crate) fn rule(py: Python<'_>, name: &str) -> PyResult<Rule> {
+    match name {
+        "measured" => Ok(Rule::Measured),
+        "hybrid" => Ok(Rule::Hybrid),
+        "degree" => Ok(Rule::Degree),
+        _ => Err(usage(py, format!("there is no rule {name:?}; use 'measured', 'hybrid' or 'degree'"))),
     }
 }
 

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use tweed_proto::objects::{Mode, ObjectId, Rule};
+use tweed_proto::objects::ObjectId;
 use tweed_schedule::Rank;
 use tweed_sim::objects::{run, Cut, Outcome, Setup, What};
 
 use crate::errors::{sim_error, usage};
+use crate::objects::{mode, rule};
 use crate::schedule::topology::PyTopology;
 use crate::schedule::PySchedule;
 use crate::simulate::seconds;
@@ -49,23 +50,6 @@ impl CallGiven {
                 return Err(usage(py, format!("there is no call {other:?}; use put, get, reduce or delete")))
             }
         })
-    }
-}
-
-fn mode(py: Python<'_>, name: &str) -> PyResult<Mode> {
-    match name {
-        "whole" => Ok(Mode::Whole),
-        "ranges" => Ok(Mode::Ranges),
-        _ => Err(usage(py, format!("there is no mode {name:?}; use 'whole' or 'ranges'"))),
-    }
-}
-
-fn rule(py: Python<'_>, name: &str) -> PyResult<Rule> {
-    match name {
-        "measured" => Ok(Rule::Measured),
-        "hybrid" => Ok(Rule::Hybrid),
-        "degree" => Ok(Rule::Degree),
-        _ => Err(usage(py, format!("there is no rule {name:?}; use 'measured', 'hybrid' or 'degree'"))),
     }
 }
 

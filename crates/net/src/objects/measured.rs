@@ -1,4 +1,10 @@
 //! What is measured of a process's links: the planner chooses trees and blocks by it.
+//!
+//! Not the cost per message. Blocks are chosen so large that a link hides it: where they are right, a pull takes its bytes over
+//! the rate, and shows no more. All pulls of a process have much the same blocks, so bytes and blocks grow together, and no fit
+//! tells the one's time from the other's; blocks of other sizes, for a measurement, would be pulls that are slower. What a thread
+//! takes to handle a message can be timed, but it leaves out what most of the cost is on processors that others use, too: how
+//! long the thread waits for its turn. Blocks by that would be too small.
 
 use std::time::Duration;
 

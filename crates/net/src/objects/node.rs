@@ -335,9 +335,14 @@ impl Objects {
         (state.store.room.used(), state.store.room.most)
     }
 
-    /// Bytes that came more than once, as a link broke behind them: of blocks, and of what had not come whole.
+    /// Bytes that came more than once, as a link broke or a process died: of blocks, and of what had not come whole.
     pub fn taken_twice(&self) -> u64 {
         self.shared.state.lock().taken_twice + self.shared.links.unfinished()
+    }
+
+    /// Bytes of the largest block that came.
+    pub fn largest_block(&self) -> u64 {
+        self.shared.state.lock().store.came.block
     }
 
     /// It has left.

@@ -1,6 +1,7 @@
 //! Bytes on their way: what this process pulls from others, and what others pull from it.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{fence, Ordering};
 use std::sync::Arc;
 use std::time::Instant;
@@ -71,15 +72,42 @@ pub(super) struct Store {
     pub(super) room: Arc<Room>,
     pub(super) buffers: BTreeMap<Buffer, Arc<Memory>>,
     pub(super) arrived: BTreeMap<Stream, Arrived>,
+    pub(super) came: Came,
+}
+
+/// What has come over links, of which buffer and for what, so that what comes once more is known.
+#[derive(Default)]
+pub(super) struct Came {
+    ranges: BTreeMap<(Sink, Buffer), Range<u64>>,
+    /// The largest blocks that came have so many bytes.
+    pub(super) block: u64,
+}
+
+impl Came {
+    /// A range has come, beside or across what came before. Returns how many bytes of it had come.
+    fn note(&mut self, what: (Sink, Buffer), range: Range<u64>, block: u64) -> u64 {
+        self.block = self.block.max(block);
+        let before = self.ranges.entry(what).or_insert(range.start..range.start);
+        let twice = range.end.min(before.end).saturating_sub(range.start.max(before.start));
+        *before = range.start.min(before.start)..range.end.max(before.end);
+        twice
+    }
+
+    /// What came for that is not needed any more.
+    pub(super) fn forget(&mut self, sink: Sink) {
+        self.ranges.retain(|what, _| what.0 != sink);
+    }
 }
 
 impl Store {
     pub(super) fn new(most: u64) -> Store {
-        Store { room: Room::new(most), buffers: BTreeMap::new(), arrived: BTreeMap::new() }
+        let (buffers, arrived, came) = (BTreeMap::new(), BTreeMap::new(), Came::default());
+        Store { room: Room::new(most), buffers, arrived, came }
     }
 
     pub(super) fn end_slot(&mut self, of: (ObjectId, Slot)) {
         self.arrived.retain(|_, arrived| arrived.of != of);
+        self.came.forget(Sink::Slot(of.0, of.1));
     }
 
     /// Where a buffer is written; one that begins at its first byte begins in memory that nobody else reads.
@@ -281,6 +309,10 @@ impl State {
             return false;
         }
         inflow.cursor = end;
+        if from != self.me {
+            let what = (inflow.sink, inflow.pull.buffer);
+            self.taken_twice += self.store.came.note(what, begin..end, inflow.pull.block);
+        }
         let (at, asked) = inflow.began;
         if end == inflow.pull.end {
             self.inflows.remove(&stream);
@@ -349,5 +381,23 @@ impl State {
         self.serves.retain(|to, _| to.0 != process);
         self.inflows.retain(|_, inflow| inflow.from != process);
         self.parked.retain(|parked| parked.1.from != process);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_once_more_is_counted_until_nobody_needs_it() {
+        let (object, mut came) = (ObjectId(1), Came::default());
+        let copy = (Sink::Copy(object), Buffer::Object(object));
+        assert_eq!([came.note(copy, 20..30, 30), came.note(copy, 30..50, 30)], [0, 0]);
+        assert_eq!(came.note(copy, 40..60, 30), 10, "a feeder died, and the next one began within a block");
+        assert_eq!([came.note(copy, 0..40, 30), came.note(copy, 40..60, 30)], [20, 20], "it has begun anew");
+        let slot = (Sink::Slot(object, 3), copy.1);
+        assert_eq!([came.note(slot, 0..60, 30), came.note(slot, 0..10, 30)], [0, 10]);
+        came.forget(copy.0);
+        assert_eq!([came.note(copy, 0..60, 30), came.note(slot, 0..60, 30)], [0, 60]);
     }
 }

@@ -49,7 +49,7 @@ pub(super) struct State {
     /// Copies for which there is no room yet.
     pub(super) parked: Vec<(Stream, Pull, Sink)>,
     pub(super) is_closed: bool,
-    /// Bytes of blocks that came once more.
+    /// Bytes of blocks that came once more: after a link broke, or as what had come was void when a process died.
     pub(super) taken_twice: u64,
     /// What this process has told itself.
     own: VecDeque<(Frame, Option<Body>)>,
@@ -314,6 +314,7 @@ impl State {
             Action::Release { buffer } => {
                 self.store.buffers.remove(&buffer);
                 if let Buffer::Object(object) = buffer {
+                    self.store.came.forget(Sink::Copy(object));
                     self.writing.remove(&object);
                 }
             }

@@ -205,7 +205,7 @@ pub enum Action {
 }
 
 /// What the bytes of a stream are for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sink {
     /// They are the copy of this object.
     Copy(ObjectId),

@@ -31,12 +31,27 @@ def is_list(value: object) -> bool:
     )
 
 
+def array_of(value: Any) -> npt.NDArray[Any]:
+    """What NumPy makes of a value.
+
+    Raises: UsageError if it is a tensor of numbers that NumPy does not have.
+    """
+    # By name: most processes that share objects have no torch.
+    if str(getattr(value, "dtype", "")) == "torch.bfloat16":
+        raise UsageError(
+            "objects have no elements of dtype bfloat16, as NumPy has none: put tensor.float(), or, if "
+            "nobody is to sum it, tensor.view(torch.uint16), and whoever gets that takes it back by "
+            "torch.tensor(array).view(torch.bfloat16)"
+        )
+    return np.asarray(value)
+
+
 def arrays_of(value: Sequence[Any]) -> list[npt.NDArray[Any]]:
     """The arrays of a list.
 
     Raises: UsageError if they have several dtypes: a sum is of one.
     """
-    arrays = [np.asarray(item) for item in value]
+    arrays = [array_of(item) for item in value]
     dtypes = sorted({array.dtype.name for array in arrays})
     if len(dtypes) > 1:
         raise UsageError(

@@ -17,6 +17,7 @@ from tweed.errors import TweedError, UsageError
 from tweed.ray.objects.futures import Future, Reduced, Reduction
 from tweed.ray.objects.lists import (
     Shapes,
+    array_of,
     arrays_of,
     decode,
     encode,
@@ -39,6 +40,7 @@ _OPERATORS = {
 #: A thread that hears of nothing looks this often whether the process is done, in seconds.
 _LOOK_S = 3600.0
 #: What a message costs a process, in seconds: threads, locks and sealing, on processors that others use, too.
+#: Given, and not measured: pulls do not show it (`crates/net/src/objects/measured.rs`).
 _MESSAGE_S = 1e-3
 #: The shapes of a list are asked for when it is here; they are small, and were put before it. In seconds.
 _SHAPES_S = 60.0
@@ -118,7 +120,10 @@ class Objects:
 
     @property
     def taken_twice(self) -> int:
-        """Bytes that came once more, as a link broke before all of their block had come."""
+        """Bytes that came once more: a link broke, or a process died, before all of their block had come.
+
+        At most a block each time. In a sum of mode "whole", also what had come of sums that were void then.
+        """
         return self._core.taken_twice
 
     def meet(self, descriptors: Sequence[bytes]) -> dict[bytes, str]:
@@ -144,7 +149,7 @@ class Objects:
         """
         if is_list(value):
             return self._put_list(arrays_of(value), ref or Ref.new(), timeout)
-        array = np.ascontiguousarray(value)
+        array = np.ascontiguousarray(array_of(value))
         ref = ref or Ref.new()
         self._core.put(ref.id, _dtype(array.dtype), np.shape(value), array.ctypes.data, timeout)
         return ref
@@ -197,6 +202,7 @@ class Objects:
         op: str = "sum",
         *,
         mode: str = "whole",
+        rule: str = "measured",
         target: Ref | None = None,
         timeout: float | None = None,
     ) -> Reduction:
@@ -209,8 +215,12 @@ class Objects:
             `Reduced.mean` of a sum.
           mode: when a process dies of whose object a part was summed: "whole" sums anew what holds it; in
             "ranges" that stays, and the answer names the refs of each range.
+          rule: how the tree is chosen: "measured" by a model with the cost per message, "hybrid" as in
+            Hoplite's repository, "degree" as in its paper.
           target: the id of the sum, if others ask for it already.
           timeout: as for `get`.
+
+        Raises: UsageError if there is no such operator, mode or rule, or `count` is above that of the refs.
 
         Returns: a future of `Reduced`. It ends with ShapeMismatch if objects are not alike, with UsageError
           if the operator does not go with them, and as `get` does.
@@ -229,8 +239,8 @@ class Objects:
             found = self._core.placed(target_id, count, patience_s)
             return found if len(found) == count else []
 
-        reduction = Reduction(Ref(target_id), placed)
-        self._calls.begin(reduction, lambda: self._core.reduce(target_id, ids, count, name, mode, timeout))
+        reduction, how = Reduction(Ref(target_id), placed), (name, mode, rule, timeout)
+        self._calls.begin(reduction, lambda: self._core.reduce(target_id, ids, count, *how))
         return reduction
 
     def blocks(self, ref: Ref, *, timeout: float | None = None) -> Iterator[tuple[int, npt.NDArray[Any]]]:
