@@ -31,6 +31,7 @@ from tweed.attach.settings import Settings
 from tweed.cadence import LocalSteps
 from tweed.data.sampler import GlobalOrder, Sampler
 from tweed.elastic import Checkpoints, Control, Elastic, ElasticRun, meet
+from tweed.elastic.change import Change
 from tweed.elastic.run import Sum, leaving
 from tweed.elastic.state import Stateful
 from tweed.errors import UsageError

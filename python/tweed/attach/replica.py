@@ -36,6 +36,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from tweed.elastic import ElasticRun
+from tweed.elastic.change import Change
 from tweed.elastic.run import LOSSES
 from tweed.elastic.state import State, Stateful, broadcast
 from tweed.errors import DeadlineExceeded, TweedError, UsageError
@@ -228,6 +229,10 @@ def _whole(replica: Replica, kept: Stateful) -> dict[str, Any]:
     return found
 
 
+#: What of its run the first process tells the others after each call.
+_SEEN = ("counted", "members", "epochs", "changes", "paused_s", "samples", "position", "ahead")
+
+
 class ReplicaRun:
     """What `ElasticRun` is to a process, to each process of a replica. See the module.
 
@@ -240,7 +245,7 @@ class ReplicaRun:
       made: makes the first process's run, of what it is to keep.
 
     Attributes:
-      counted, members, epochs, samples, position, ahead, told: see `ElasticRun`.
+      counted, members, epochs, changes, paused_s, samples, position, ahead, told: see `ElasticRun`.
     """
 
     def __init__(
@@ -264,6 +269,8 @@ class ReplicaRun:
         self._finite = True
         self.members: tuple[str, ...]
         self.epochs: list[int]
+        self.changes: list[Change]
+        self.paused_s: float
         self.samples: dict[str, int]
         self.position: dict[str, Any]
         self.ahead: Ahead
@@ -332,14 +339,15 @@ class ReplicaRun:
         return self._run
 
     def _led(self, name: str, act: Callable[[], Any]) -> Any:
-        def acted() -> tuple[Any, tuple[Any, ...]]:
+        def acted() -> tuple[Any, dict[str, Any]]:
             found, run = act(), self._own
-            return found, (run.counted, run.members, run.epochs, run.samples, run.position, run.ahead)
+            return found, {name: getattr(run, name) for name in _SEEN}
 
         orders: dict[str, Callable[..., None]]
         orders = {"state": self._gather, "load": self._load, "first": lambda: self._first()}
         found, seen = self._replica.led(name, acted, orders)
-        self.counted, self.members, self.epochs, self.samples, self.position, self.ahead = seen
+        for at, value in seen.items():
+            setattr(self, at, value)
         return found
 
     def _gather(self, name: str) -> None:
