@@ -56,8 +56,9 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 @contextmanager
 def launcher(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A run of two workers, and the address at which others join."""
-    job = ["--task", "digits", "--workers", "2", "--batch-size", "16", "--steps", str(STEPS)]
+    """A run of two workers, and the address at which others join. A step takes longer than to take its
+    result, also where other work leaves little time to who joins."""
+    job = ["--task", "digits", "--workers", "2", "--batch-size", "256", "--steps", str(STEPS)]
     with command(folder, *job, "--elastic", "1:4", "--name", "run") as process:
         yield process, heard(process, "Others join").split()[-1]
 
