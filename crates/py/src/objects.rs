@@ -248,7 +248,7 @@ impl PyObjects {
         py.detach(|| self.inner.taken_twice())
     }
 
-    /// Bytes of the largest block that came: no more come twice at a time.
+    /// Bytes of the largest block that came: of a copy no more come twice at a time.
     #[getter]
     fn largest_block(&self, py: Python<'_>) -> u64 {
         py.detach(|| self.inner.largest_block())

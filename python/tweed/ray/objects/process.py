@@ -122,7 +122,8 @@ class Objects:
     def taken_twice(self) -> int:
         """Bytes that came once more: a link broke, or a process died, before all of their block had come.
 
-        At most a block each time. In a sum of mode "whole", also what had come of sums that were void then.
+        Of a copy, at most a block each time. Of a sum, also what had come for a place of its tree that
+        begins anew, as a process has died.
         """
         return self._core.taken_twice
 
