@@ -33,7 +33,7 @@ impl GroupNumber {
     /// Of the group of an epoch, or of none, whose hash that is: as many of its lower bits as there is room for.
     pub const fn new(hash: u64, epoch: Option<u64>) -> GroupNumber {
         match epoch {
-            Some(epoch) => GroupNumber::from_bits(hash << EPOCH_BITS | epoch % (1 << EPOCH_BITS)),
+            Some(epoch) => GroupNumber::from_bits((hash << EPOCH_BITS) | (epoch % (1 << EPOCH_BITS))),
             None => GroupNumber::from_bits(hash),
         }
     }
