@@ -26,7 +26,8 @@ from torch import Tensor
 from tweed.data.sampler import Sampler
 from tweed.elastic.change import Change
 from tweed.elastic.checkpoint import Checkpoints, writers
-from tweed.elastic.control import Control, Epoch
+from tweed.elastic.control import Control
+from tweed.elastic.epoch import Epoch
 from tweed.elastic.group import Groups
 from tweed.elastic.kept import Kept
 from tweed.elastic.messages import Meeting
