@@ -72,9 +72,9 @@ class Four:
     """The processes, and pipes to them."""
 
     def __init__(self) -> None:
-        forks = multiprocessing.get_context("fork")
-        pairs = [forks.Pipe() for _ in range(SIZE)]
-        self.processes = [forks.Process(target=_serve, args=(end,), daemon=True) for _, end in pairs]
+        spawns = multiprocessing.get_context("spawn")
+        pairs = [spawns.Pipe() for _ in range(SIZE)]
+        self.processes = [spawns.Process(target=_serve, args=(end,), daemon=True) for _, end in pairs]
         self.pipes = [pipe for pipe, _ in pairs]
         for process in self.processes:
             process.start()
@@ -113,16 +113,22 @@ class Four:
 def rows(rounds: int) -> Iterator[Row]:
     """A row for each size and kind, mapped and over the wire."""
     four = Four()
-    for nbytes in BYTES:
-        spans: list[list[list[float]]] = [[], []]
-        for turn in range(2 * (rounds + 2)):
-            spans[turn % 2].append(four.round(turn % 2, nbytes // 4))
-        shared, wire = (zip(*of[2:], strict=True) for of in spans)
-        for kind, here, there in zip(KINDS, shared, wire, strict=True):
-            for side, found in ((kind, sorted(here)), (f"{kind}, {WIRE}", sorted(there))):
-                figures = {"median_s": median(found), "p99_s": quantile(found, 0.99), "calls": len(found)}
-                yield {"part": PART, "ranks": SIZE, "bytes": nbytes, "side": side, **figures}
-    four.close()
+    try:
+        for nbytes in BYTES:
+            spans: list[list[list[float]]] = [[], []]
+            for turn in range(2 * (rounds + 2)):
+                spans[turn % 2].append(four.round(turn % 2, nbytes // 4))
+            yield from _compared(nbytes, spans)
+    finally:
+        four.close()
+
+
+def _compared(nbytes: int, spans: list[list[list[float]]]) -> Iterator[Row]:
+    shared, wire = (zip(*of[2:], strict=True) for of in spans)
+    for kind, here, there in zip(KINDS, shared, wire, strict=True):
+        for side, found in ((kind, sorted(here)), (f"{kind}, {WIRE}", sorted(there))):
+            figures = {"median_s": median(found), "p99_s": quantile(found, 0.99), "calls": len(found)}
+            yield {"part": PART, "ranks": SIZE, "bytes": nbytes, "side": side, **figures}
 
 
 def table(rows: Sequence[Row]) -> str:

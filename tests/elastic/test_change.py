@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tweed.elastic.change import Change, change
-from tweed.elastic.control import Epoch
+from tweed.elastic.epoch import Epoch
 
 BEFORE = Epoch(4, ("a", "b", "c"), lives=(0, 0, 2))
 

@@ -30,7 +30,7 @@ from tests.elastic.trains import (
 from tests.faults.ring import endings
 from tests.simulate.test_elastic import trained
 from tweed.elastic import Elastic, start
-from tweed.elastic.control import Epoch
+from tweed.elastic.epoch import Epoch
 from tweed.elastic.group import Groups, breaks
 from tweed.elastic.messages import Meeting
 from tweed.errors import DeadlineExceeded, UsageError

@@ -161,6 +161,33 @@ def test_a_joiner_contributes_from_the_step_that_the_others_are_at() -> None:
     joiner.summed(total(together))
 
 
+@pytest.mark.parametrize("per_member", [False, True])
+def test_who_is_let_in_without_a_state_deals_as_the_others_once_it_has_theirs(per_member: bool) -> None:
+    members = founders(per_member=per_member)
+    for member in members:
+        contribute(member)
+    found = total(members)
+    for member in members:
+        member.summed(found.clone())
+    for member in members:  # one of them is lost within this step, and one that has no step comes
+        contribute(member)
+    first, second, _ = members
+    joiner = Member("d", sampler(per_member=per_member))
+    together = [first, second, joiner]
+    told = {rank: one.standing(cut_off=one is joiner) for rank, one in enumerate(together)}
+    for member in together:
+        member.enter([one.key for one in together], told)
+    assert first.cut_off(told) == (0, (2,))
+    joiner.copied(first.sampler, first.commit.result)
+    for member in together:
+        while member.samples() is not None:
+            contribute(member)
+    found = total(together)
+    for member in together:
+        member.summed(found.clone())
+    assert len({tuple(member.sampler.where) for member in together}) == 1
+
+
 def test_other_samples_in_the_sum_than_were_dealt_are_an_error() -> None:
     members = founders()
     for member in members:

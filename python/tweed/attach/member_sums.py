@@ -81,7 +81,10 @@ class PackedSums:
         is_broken, lacks = not is_finite(gradients), bool(self._shared) and not self._follows(step)
         rest = torch.cat([rest, rest.new_tensor([lacks, is_broken])])
         self._stats.bytes_exchanged += rest.numel() * rest.element_size()
+        wait = Wait(group)
         dist.all_reduce(rest, group=group)
+        self._stats.waiting_s += wait.seconds()
+        wait.end()
         rest, lacking, broken = rest[:-2], bool(rest[-2]), bool(rest[-1])
         buffers = self._enter(step, epoch, group)
         if lacking:

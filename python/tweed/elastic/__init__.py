@@ -11,9 +11,11 @@ processes. `tweed.attach(model, optimizer, elastic=Elastic(2, 8))` is the way in
     run.finish()
 
 meeting    how a process gets among the members: `start`, `join`, `meet`
+settings   how many members there may be, and how they are reached
 control    links between all members, over which they agree who is in; a thread drives them
 linked     a process's part in that agreement, and its links
 witness    a process that decides who is a member, and has no part in training
+epoch      who is a member: a value
 change     what has brought an epoch about: pure
 group      the process group of an epoch: where its members meet
 run        the steps: each counts for all or for none, whoever is lost or joins meanwhile
@@ -32,8 +34,9 @@ is a member, `tweed.exchange.member` what one does about a step, `tweed.data.sam
 from __future__ import annotations
 
 from tweed.elastic.checkpoint import Checkpoints
-from tweed.elastic.control import Control, Elastic
+from tweed.elastic.control import Control
 from tweed.elastic.meeting import join, meet, start
 from tweed.elastic.run import ElasticRun
+from tweed.elastic.settings import Elastic
 
 __all__ = ["Checkpoints", "Control", "Elastic", "ElasticRun", "join", "meet", "start"]

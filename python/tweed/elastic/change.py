@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tweed.elastic.control import Epoch
+    from tweed.elastic.epoch import Epoch
 
 #: Characters of a key that name a member to people.
 SHORT = 8

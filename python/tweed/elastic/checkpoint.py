@@ -185,7 +185,13 @@ class Checkpoints:
     def _parts(self, here: Path) -> tuple[Part, ...]:
         """Those of a checkpoint that is whole, in order."""
         try:
-            parts = whole(Part(**part) for part in json.loads((here / _MANIFEST).read_text())["parts"])
+            found = json.loads((here / _MANIFEST).read_text())
+            if isinstance(found, list):
+                raise DataError(
+                    f"{here} was written by an earlier version of tweed, which this one does not read: begin "
+                    "anew in another folder"
+                )
+            parts = whole(Part(**part) for part in found["parts"])
         except FileNotFoundError:
             raise DataError(f"{here} was not written in parts, by members: it has no {_MANIFEST}") from None
         except (ValueError, TypeError, KeyError):

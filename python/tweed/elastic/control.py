@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from threading import Condition, Thread
 from typing import Any
 
 from torch import Tensor
 
 from tweed import _core
+from tweed.elastic.epoch import Epoch
 from tweed.elastic.joiners import Joiners
 from tweed.elastic.linked import TICK_S, Linked
 from tweed.elastic.messages import CHUNK, Chunk, Hello, Known, Meeting, packed, read
+from tweed.elastic.settings import Elastic
 from tweed.elastic.state import State
 from tweed.elastic.transfer import mark_of
 from tweed.errors import DeadlineExceeded, Evicted, Left, PeerLost, TweedError, UsageError
@@ -34,101 +34,6 @@ ALL_GONE = (
 )
 #: No message between members is longer: an epoch of 1024 members twice.
 MOST_BYTES = 1 << 18
-
-
-@dataclass(frozen=True, slots=True)
-class Elastic:
-    """How many members there may be, and how they reach each other.
-
-    Args:
-      min_members: fewer wait for others.
-      max_members: more are not let in.
-      host: the address that this process is reached at, as TWEED_HOST has it by default, or else 127.0.0.1;
-        only loopback without a secret. All members have the same TWEED_SECRET, or TWEED_SECRET_FILE: see
-        docs/security.md.
-      port: that joiners call; 0: any, and `Control.address` says which.
-      key_file: keeps this process's permanent id; None: TWEED_KEY_FILE, or another one each time.
-      witnesses: "KEY@host:port" of 1, 3 or 5 processes that decide who is a member, as `tweed witness`
-        prints it. None: the members decide, and half of them or more must not be lost at once.
-      about: what the run says about itself to who joins, such as its settings: `Control.elastic.about`.
-      joiner_mbit: Mbit/s that this member gives to who joins, at most, so that steps of those that train
-        stay quick: a quarter of its uplink is a good share. None: what its links take.
-
-    With TWEED_DIAL_ONLY=1 a member opens no port: it calls others, and nobody calls it, as behind NAT. Two
-    such members have no link, and reach each other through a third one.
-
-    Who joins a run takes from it the numbers of members, the witnesses, and what it says about itself.
-
-    Raises: UsageError if there is no such number of members or witnesses, or no such witness.
-    """
-
-    min_members: int
-    max_members: int
-    host: str = field(default_factory=lambda: os.environ.get("TWEED_HOST", "127.0.0.1"))
-    port: int = 0
-    key_file: str | None = None
-    witnesses: tuple[str, ...] = ()
-    about: str = ""
-    joiner_mbit: float | None = None
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.min_members <= self.max_members:
-            raise UsageError(
-                f"Elastic({self.min_members}, {self.max_members}): give 1 <= least <= most members"
-            )
-        if self.joiner_mbit is not None and not self.joiner_mbit > 0:
-            raise UsageError(f"joiner_mbit={self.joiner_mbit}: give more than 0 Mbit/s, or None for no bound")
-        keys = [witness.key for witness in self.witness_addresses()]
-        if None in keys or len(set(keys)) < len(keys):
-            raise UsageError(
-                f"witnesses={self.witnesses}: give KEY@HOST:PORT of each once, as `tweed witness` prints it"
-            )
-
-        if keys and len(keys) % 2 == 0:
-            raise UsageError(
-                f"{len(keys)} witnesses: more than half must be heard, so that as many may be lost as of "
-                f"{len(keys) - 1}. Give 1, 3 or 5"
-            )
-
-    def witness_addresses(self) -> list[HubAddress]:
-        """Where witnesses are called."""
-        return [HubAddress.parse(text) for text in self.witnesses]
-
-
-@dataclass(frozen=True, slots=True)
-class Epoch:
-    """Who is a member.
-
-    Attributes:
-      number: 0 before this process knows of any.
-      members: keys in the order of their ranks.
-      first_step: from which it holds, if nothing breaks before.
-      witnesses: keys of those that decide on the next one; none: the members do.
-      broken: a member of the one before was lost, or a link that it did not list; who leaves in good order is
-        not.
-      missing: pairs of ranks between which nothing crosses, the lower one first. Others reach both.
-      lives: which process of its key each member is, counted from 0.
-    """
-
-    number: int
-    members: tuple[str, ...] = ()
-    first_step: int = 0
-    witnesses: tuple[str, ...] = ()
-    broken: bool = False
-    missing: tuple[tuple[int, int], ...] = ()
-    lives: tuple[int, ...] = ()
-
-    @property
-    def caller(self) -> str:
-        """The key of the one that calls the others to a meeting: the first that all reach, if any is."""
-        cut_off = {rank for pair in self.missing for rank in pair}
-        ranks = range(len(self.members))
-        return self.members[next((rank for rank in ranks if rank not in cut_off), 0)]
-
-    @property
-    def cut(self) -> frozenset[frozenset[str]]:
-        """What is missing, by keys."""
-        return frozenset(frozenset(self.members[rank] for rank in pair) for pair in self.missing)
 
 
 class Control:

@@ -31,7 +31,8 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from tweed.elastic.change import Change, change
-from tweed.elastic.control import Control, Epoch
+from tweed.elastic.control import Control
+from tweed.elastic.epoch import Epoch
 from tweed.elastic.messages import Meeting
 from tweed.errors import DeadlineExceeded, PeerLost
 from tweed.exchange.communicator import Wait

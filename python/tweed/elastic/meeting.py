@@ -13,9 +13,10 @@ from torch.distributed import HashStore, PrefixStore, TCPStore  # type: ignore[a
 from torch.distributed.rendezvous import rendezvous
 
 from tweed import _core
-from tweed.elastic.control import ALL_GONE, MOST_BYTES, Control, Elastic
+from tweed.elastic.control import ALL_GONE, MOST_BYTES, Control
 from tweed.elastic.linked import later_life, settings
 from tweed.elastic.messages import TEXT, Hello, Known, Life, packed, read
+from tweed.elastic.settings import Elastic
 from tweed.errors import DeadlineExceeded, PeerLost, TweedError, UsageError
 from tweed.exchange.hub.links.calling import opened
 from tweed.exchange.hub.wire.address import Credentials, HubAddress

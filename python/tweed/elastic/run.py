@@ -26,7 +26,8 @@ from torch import Tensor
 from tweed.data.sampler import Sampler
 from tweed.elastic.change import Change
 from tweed.elastic.checkpoint import Checkpoints, writers
-from tweed.elastic.control import Control, Epoch
+from tweed.elastic.control import Control
+from tweed.elastic.epoch import Epoch
 from tweed.elastic.group import Groups
 from tweed.elastic.kept import Kept
 from tweed.elastic.messages import Meeting
@@ -378,8 +379,6 @@ class ElasticRun:
         told: dict[int, Standing] = {rank: standing for rank, (standing, *_) in enumerate(given)}
         self._writers = writers([place for _, place, _ in given])
         plan = self._member.enter(members, told)
-        if isinstance(plan, Take):
-            self._take(plan, told[plan.giver].where)
         giver, takers = self._member.cut_off(told)
         if takers:
             log.warning(
@@ -389,12 +388,19 @@ class ElasticRun:
                 giver,
             )
         self._give_whole(giver, takers)
+        if isinstance(plan, Take):
+            self._take(plan, takers, told[plan.giver].where)
         self._found([is_new for *_, is_new in given], told)
         self._control.entered(members, behind=self._member.behind)
 
-    def _take(self, plan: Take, where: Sequence[int]) -> None:
-        """Who lacks the last step gets its result, and where the giver's steps are with it."""
-        takes, commit = self._group.rank() in plan.takers, self._member.commit
+    def _take(self, plan: Take, have_all: Sequence[int], where: Sequence[int]) -> None:
+        """Who lacks the last step gets its result, and where the giver's steps are with it.
+
+        Args:
+          have_all: ranks that have just got the whole state.
+        """
+        rank, commit = self._group.rank(), self._member.commit
+        takes = rank in plan.takers and rank not in have_all
         kept = commit.contribution if takes else commit.result
         assert kept is not None  # all have contributed to a step that counts anywhere, or were given its like
         result = kept.clone()

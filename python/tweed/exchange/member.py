@@ -198,6 +198,8 @@ class Member:
     def copied(self, sampler: Sampler, result: Tensor | None) -> None:
         """It has the others' whole state, as they are: where their steps are, and the result of the last."""
         self.sampler, self.commit = sampler, Commit(counted=sampler.step, result=result)
+        self._history = self._history_there or self._history
+        self._history_there = ()
 
     def enter(self, members: Sequence[str], standings: Mapping[int, Standing]) -> Take | SumAnew:
         """A next epoch. Returns what its members do first, the same at all.

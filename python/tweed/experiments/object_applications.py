@@ -334,7 +334,8 @@ def drive(address: str, names: Sequence[str], s_b: float, rounds: int, *, deaths
 
     ray.init(address, log_to_driver=False)
     tweed.ray.register_tensor_transport()
-    options: Any = {"enable_tensor_transport": True}
+    # Where actors die, their calls are made anew: with tensors behind Ray's refs they are not.
+    options: Any = {"enable_tensor_transport": not deaths}
     remote: Any = ray.remote(**options)(Worker)
     here = ray.get_runtime_context().get_node_id()
     nodes: Any = ray.nodes()  # type: ignore[no-untyped-call]

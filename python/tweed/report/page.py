@@ -109,13 +109,14 @@ def plots(sides: Mapping[str, Side], sent: Quantity, words: str) -> dict[str, st
 
 
 def changes(sides: Mapping[str, Side], lines: Side) -> dict[str, Any] | None:
-    """Members over time, and a table of epochs; None where they were the same throughout.
+    """Members over time, and a table of epochs; None where they were the same throughout, or where an earlier
+    version of tweed did not note who they were.
 
     Args:
       sides: an elastic run has one.
       lines: of `epochs.jsonl`.
     """
-    if len(lines) < 2 or not sides:
+    if len(lines) < 2 or not sides or any("keys" not in line for line in lines):
         return None
     side = next(iter(sides.values()))
     until_s = max(side[-1]["seconds"], lines[-1]["seconds"])

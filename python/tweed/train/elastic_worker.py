@@ -212,7 +212,7 @@ class ElasticWorker(Worker):
             picked = next(batches, None)
             self._went_on()
             if picked is not None:
-                set_lr(self._optimizer, self._settings.lr_at(self._next_step()))
+                set_lr(self._optimizer, self._settings.lr_at(min(self._next_step(), self._settings.steps)))
                 optimizer_step(self._optimizer, lambda: self._loss_of(picked))
         return picked is not None
 

@@ -230,7 +230,7 @@ impl Objects {
         }
         let what = What::Reduce { ids: Arc::clone(&ids), count };
         self.begin(target, what, patience, |state| {
-            let (costs, rule) = (state.costs, state.rule(rule));
+            let (costs, rule) = (state.costs, state.rule(rule, count));
             state.member.reduce(Request { target, ids, count, op: op as u32, mode, rule, costs });
         })
     }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{fence, Ordering};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tweed_proto::objects::{
-    Buffer, Costs, Failure, FileId, Fold, Frame, ObjectId, Process, Pull, Sink, Slot, Stream, SMALL_BYTES,
+    Buffer, Failure, FileId, Fold, Frame, ObjectId, Process, Pull, Sink, Slot, Stream, SMALL_BYTES,
 };
 
 use super::memory::{Memory, Piece, Room, Taken};
@@ -44,8 +44,8 @@ pub(super) struct Serve {
     /// Up to here blocks have left, and so many have not been taken in yet.
     cursor: u64,
     under_way: u64,
-    /// When it was asked for.
-    since: Instant,
+    /// When it was asked for; none: since then it has waited for bytes, and says nothing of the link.
+    since: Option<Instant>,
 }
 
 impl Serve {
@@ -134,12 +134,15 @@ impl Store {
 const LATE_S: f64 = 0.03;
 /// And on a fast link no more than this is under way for that: what is queued is in the way of all that follows.
 const MOST_LATE: f64 = (1u64 << 20) as f64;
+/// Of so many unread blocks a link is not ended yet.
+const MOST_BLOCKS: f64 = 4096.0;
 
-/// So many blocks of a pull may be under way: what fits on the way there and back, and two to begin with.
-fn window(block: u64, costs: &Costs) -> u64 {
-    let on_the_way = 2.0 * costs.latency.as_secs_f64() * costs.rate as f64;
-    let late = (LATE_S * costs.rate as f64).min(MOST_LATE);
-    2 + (on_the_way.max(late) / block as f64).min(1e6) as u64
+/// So many blocks of a pull may be under way: what fits on the way there and back, and two to begin with. The rate is that of
+/// pulls with such a window, so it is twice what they would need: from a rate that is too low it grows.
+fn window(block: u64, rate: u64, round_trip: Duration) -> u64 {
+    let on_the_way = round_trip.as_secs_f64() * rate as f64;
+    let late = (LATE_S * rate as f64).min(MOST_LATE);
+    2 + (2.0 * on_the_way.max(late) / block as f64).min(MOST_BLOCKS) as u64
 }
 
 impl State {
@@ -313,10 +316,11 @@ impl State {
             let what = (inflow.sink, inflow.pull.buffer);
             self.taken_twice += self.store.came.note(what, begin..end, inflow.pull.block);
         }
-        let (at, asked) = inflow.began;
+        let ((at, asked), is_sum) = (inflow.began, matches!(inflow.pull.buffer, Buffer::Partial { .. }));
         if end == inflow.pull.end {
             self.inflows.remove(&stream);
-            if from != self.me {
+            // Sums wait for those that are summed.
+            if !is_sum && !self.is_neighbour(from) {
                 self.note_rate(end - at, asked.elapsed());
             }
         }
@@ -325,7 +329,7 @@ impl State {
     }
 
     pub(super) fn serve(&mut self, to: Process, stream: Stream, pull: Pull, maps: bool) {
-        let serve = Serve { cursor: pull.offset, under_way: 0, since: Instant::now(), pull, maps };
+        let serve = Serve { cursor: pull.offset, under_way: 0, since: Some(Instant::now()), pull, maps };
         self.serves.insert((to, stream), serve);
     }
 
@@ -334,10 +338,10 @@ impl State {
         let Some(serve) = self.serves.get_mut(&(to, stream)) else { return };
         serve.under_way = serve.under_way.saturating_sub(1);
         if serve.under_way == 0 && serve.cursor >= serve.pull.end {
-            let (bytes, took) = (serve.pull.end - serve.pull.offset, serve.since.elapsed());
+            let (bytes, since) = (serve.pull.end - serve.pull.offset, serve.since);
             self.serves.remove(&(to, stream));
-            if to != self.me {
-                self.note_rate(bytes, took);
+            if let Some(since) = since.filter(|_| !self.is_neighbour(to)) {
+                self.note_rate(bytes, since.elapsed());
             }
         }
     }
@@ -354,10 +358,12 @@ impl State {
                 shown.extend(serve.show(file, readable).map(|end| (to, stream, file, end)));
                 continue;
             }
-            let most = window(block, &self.costs);
+            let round_trip = self.peers.link(to).and_then(|link| self.links.round_trip(link));
+            let most = window(block, self.costs.rate, round_trip.unwrap_or(2 * self.costs.latency));
             while serve.cursor < end && serve.under_way < most {
                 let (begin, next) = (serve.cursor, end.min((serve.cursor / block + 1) * block));
                 if next > readable || next > memory.len() as u64 {
+                    serve.since = serve.since.filter(|_| serve.under_way > 0);
                     break;
                 }
                 (serve.cursor, serve.under_way) = (next, serve.under_way + 1);
@@ -387,6 +393,22 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn from_a_rate_that_is_too_low_the_window_leads_to_that_of_the_link() {
+        const LINK: f64 = 125e6;
+        for (round_trip_s, late_s) in [(0.1, 0.01), (0.0001, 0.03), (0.05, 0.0)] {
+            let mut rate = LINK / 100.0;
+            for _ in 0..16 {
+                let block = 64 << 10;
+                let most = block * window(block, rate as u64, Duration::from_secs_f64(round_trip_s));
+                rate = (most as f64 / (round_trip_s + late_s)).min(LINK);
+            }
+            assert!(rate > 0.25 * LINK, "{round_trip_s} {late_s}: {rate}");
+        }
+        assert_eq!(window(1 << 20, u64::MAX, Duration::from_secs(1)), 2 + 4096);
+        assert_eq!(window(1 << 20, 1, Duration::ZERO), 2);
+    }
 
     #[test]
     fn what_comes_once_more_is_counted_until_nobody_needs_it() {

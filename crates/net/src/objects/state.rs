@@ -23,6 +23,8 @@ use super::sums::{sum_small, Sum};
 use crate::connect::descriptor::PeerDescriptor;
 use crate::hub::{Event, HubLinks};
 
+/// Sources of a sum that all are mapped at once.
+const MOST_MAPPED: u32 = 8;
 /// Bytes of a sum after which neighbours are told how far it is.
 const SHOWN: u64 = 1 << 20;
 
@@ -53,7 +55,7 @@ pub(super) struct State {
     pub(super) taken_twice: u64,
     /// What this process has told itself.
     own: VecDeque<(Frame, Option<Body>)>,
-    links: Arc<HubLinks>,
+    pub(super) links: Arc<HubLinks>,
     /// None after the end.
     sums: Option<Sender<Sum>>,
 }
@@ -238,12 +240,15 @@ impl State {
         process == self.me || self.peers.descriptor(process).is_some_and(shows)
     }
 
-    /// How the tree of a sum is found. Neighbours send nothing: the destination adds what it maps, all sources in one pass, and
-    /// is the only one to fill new memory, which takes longer than to add. Any other tree fills some at each slot that sums.
-    pub(super) fn rule(&self, wanted: Rule) -> Rule {
-        let all_map = self.peers.known().all(|process| self.is_neighbour(process));
+    /// How the tree of a sum of so many is found. Neighbours send nothing: the destination adds what it maps, all sources in one
+    /// pass, and is the only one to fill new memory, which takes longer than to add. Any other tree fills some at each slot
+    /// that sums. What is mapped takes room, so of many there is another tree. A source elsewhere that nobody here has met yet
+    /// is sent to the destination, too: right, and slower than it could be.
+    pub(super) fn rule(&self, wanted: Rule, count: u32) -> Rule {
+        let mut known = self.peers.known().peekable();
+        let all_map = known.peek().is_some() && known.all(|process| self.is_neighbour(process));
         match wanted {
-            Rule::Measured if all_map => Rule::Given(Form::Star, SHOWN),
+            Rule::Measured if all_map && count <= MOST_MAPPED => Rule::Given(Form::Star, SHOWN),
             _ => wanted,
         }
     }

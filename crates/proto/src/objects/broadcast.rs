@@ -13,7 +13,7 @@
 //! **Nobody waits behind a slower link.** A copy's *pace* is the least rate on its way from the writer; one that waits has none. A receiver takes
 //! only a copy of at least [`ENOUGH`] of the best pace there is for it. Where such a one is busy with a slower receiver,
 //! the faster one steps in between: it pulls from the copy, and the slower one, which needs little, from it. Who has
-//! measured nothing yet counts as the fastest of those that have.
+//! measured nothing yet counts as the fastest of those that have: nobody steps in before a slow one in its first pull.
 //!
 //! **Another shard.** A receiver that has told another process since, as that was the shard to it, follows no order upon what it told
 //! this one: each order repeats the *view* of the report that it is for. When it tells this one again, it is believed.
@@ -127,7 +127,7 @@ impl Copies {
 
     /// The least rate that any of them has measured.
     pub(crate) fn least_rate(&self) -> Option<u64> {
-        self.copies.values().filter_map(|copy| copy.rate).min()
+        self.copies.values().filter_map(|copy| copy.rate).min().map(|rate| rate.max(1))
     }
 
     /// A copy is there no more; who pulled from it waits for another, before all others.

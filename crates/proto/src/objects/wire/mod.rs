@@ -14,7 +14,7 @@ mod values;
 
 use codec::{Reader, Wire};
 
-use super::{Bytes, Mark, Message, Order, Pull, Stream};
+use super::{Bytes, Mark, Message, Order, Pull, Report, Stream};
 
 /// One thing that a process tells another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,6 +128,7 @@ impl Frame {
     fn is_bearable(&self) -> bool {
         match self {
             Frame::Message { message: Message::Order(Order::Feed { block, .. }) } => values::is_block(*block),
+            Frame::Message { message: Message::Report(Report::Holds { rate, .. }) } => *rate != Some(0),
             _ => true,
         }
     }

@@ -157,3 +157,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_rate_of_nothing_is_refused() {
+    let at = |rate| {
+        let (object, state) = (A, State::Complete);
+        let (format, fed_by, bytes) = (Some(FORMAT), None, None);
+        let report = Report::Holds { object, state, format, generation: 0, fed_by, view: 0, rate, bytes };
+        Frame::decode(&Frame::Message { message: Message::Report(report) }.encode()).is_ok()
+    };
+    assert_eq!([at(None), at(Some(1)), at(Some(0))], [true, true, false]);
+}
