@@ -49,8 +49,8 @@ class Held(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """Parameters at the end, the loss of each step, over its whole batch, how many epochs there were, and
-    what the process held when all were in again after the first ten kills, and at the end."""
+    """Parameters at the end, the loss of each step, over its whole batch, how many epochs there were, and what
+    the process held when all were in again after the first ten kills, and the last time that they were."""
 
     params: list[float]
     losses: list[float]
@@ -193,9 +193,8 @@ def _life(life: int, rank: int, size: int, folder: Path, dtype: torch.dtype, tas
             begin = time.monotonic()
             losses.append(trainee.step(run.step(trainee.gradient)))
             written.step(run.counted, begin, len(run.members))
-            if not held and len(run.members) == size and _lost(run.changes) >= _FIRST_KILLS:
-                held.append(Held.now())
-    held.append(Held.now())
+            if len(run.members) == size and _lost(run.changes) >= _FIRST_KILLS:
+                held[1:] = [Held.now()]
     run.finish()
     elastic.close()
     return Trained(trainee.params, losses, len(run.epochs), held if len(held) > 1 else ())
