@@ -49,8 +49,10 @@ class Held(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """Parameters at the end, the loss of each step, over its whole batch, how many epochs there were, and what
-    the process held when all were in again after the first ten kills, and the last time that they were."""
+    """Parameters at the end, the loss of each step, over its whole batch, and how many epochs there were.
+
+    `held`: by the process, when all were in again after the first ten kills, and when they were last.
+    """
 
     params: list[float]
     losses: list[float]
