@@ -10,6 +10,8 @@ import secrets
 import ray
 from ray.experimental import internal_kv
 
+from tweed.errors import Aborted
+
 _NAMESPACE = "tweed"
 
 
@@ -36,9 +38,14 @@ def remove(name: str, *, folder: bool = False) -> None:
 
 
 def secret() -> str:
-    """What admits to what the processes of this job share: the first of them draws it."""
+    """What admits to what the processes of this job share: the first of them draws it.
+
+    Raises: Aborted if Ray does not keep it.
+    """
     leave("job/secret", secrets.token_hex(32), overwrite=False)
-    return (find("job/secret") or b"").decode()
+    if (found := find("job/secret")) is None:
+        raise Aborted("Ray does not keep the secret of this job: does the cluster's head still run?")
+    return found.decode()
 
 
 def _key(name: str) -> str:
