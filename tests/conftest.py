@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 
 import pytest
 from hypothesis import settings
 
 from tweed.errors import NoTestbed
 from tweed.testbed import Network, opened, preload
+
+# A job in the background of a shell ignores Ctrl-C, and so would all that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Ranks import the module of the test that they run, and with it these: once, in the fork server.
 preload("pytest", "hypothesis")

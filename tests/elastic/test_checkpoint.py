@@ -221,6 +221,9 @@ def test_what_is_damaged_names_the_file(tmp_path: Path) -> None:
         (here / "manifest.json").write_text(text)
         with pytest.raises(DataError, match=r"manifest\.json is damaged"):
             step_of(tmp_path)
+    (here / "manifest.json").write_text('[{"members": 2}]')
+    with pytest.raises(DataError, match="was written by an earlier version of tweed"):
+        step_of(tmp_path)
     (here / "manifest.json").unlink()
     with pytest.raises(DataError, match="was not written in parts"):
         step_of(tmp_path)

@@ -186,7 +186,7 @@ class Checkpoints:
         """Those of a checkpoint that is whole, in order."""
         try:
             found = json.loads((here / _MANIFEST).read_text())
-            if isinstance(found, list):
+            if found and isinstance(found, list):
                 raise DataError(
                     f"{here} was written by an earlier version of tweed, which this one does not read: begin "
                     "anew in another folder"
