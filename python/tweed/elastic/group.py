@@ -67,10 +67,10 @@ class Groups:
         self._standing = Lock()
         self._beside = dist.is_initialized()  # there is a default group, of other processes
         self.group: dist.ProcessGroup | None = None
-        control.when_changed(self._changed)
         self._last, self.change = Epoch(0), Change()
         self._meeting = self._tried = Meeting(0, 0, 0, "")  # the last that came about, that was tried
         self._store: Any = None  # of the group, where this process is its rank 0
+        control.when_changed(self._changed)  # last: from now on it may be called
 
     @property
     def epoch(self) -> int:
