@@ -14,9 +14,11 @@ import torch.distributed as dist
 from tests.elastic.trains import STEPS, witnessed
 from tests.faults.ring import endings
 from tests.simulate.test_elastic import trained
-from tweed.elastic import Elastic, start
+from tweed.elastic import Elastic, meeting, start
+from tweed.elastic.messages import Life, packed
 from tweed.elastic.witness import Witness
 from tweed.errors import DataError, PeerLost, UsageError
+from tweed.exchange.hub.wire.address import HubAddress
 from tweed.testbed import Ranks
 from tweed.testbed.faults import Plan
 
@@ -81,3 +83,30 @@ def test_witnesses_that_cannot_be_are_errors() -> None:
     elastic = Elastic(1, 2, witnesses=(f"{'0' * 64}@127.0.0.1:1",))
     with pytest.raises(PeerLost, match=r"127.0.0.1:1"):
         start(dist.HashStore(), 0, 1, elastic)
+
+
+class Answers:
+    """Links to a witness of this key, which answers at once."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def call(self, place: str, key: str | None) -> int:
+        return 1
+
+    def send(self, link: int, data: bytes) -> None:
+        return
+
+    def next(self, seconds: float) -> list[tuple[int, bytes | bytearray]]:
+        return [(1, self._key), (1, bytearray(packed(Life(3, 0))))]
+
+    def close(self) -> None:
+        return
+
+
+@pytest.mark.parametrize("first", [0x00, 0xFE, 0xFF])
+def test_a_witness_may_have_any_key(monkeypatch: pytest.MonkeyPatch, first: int) -> None:
+    key = bytes([first]) + bytes([0xE9] * 31)
+    monkeypatch.setattr(meeting, "opened", lambda *_: Answers(key))
+    found = meeting._life(HubAddress.parse(f"{key.hex()}@127.0.0.1:1"), Elastic(1, 2))
+    assert found[1] == 3

@@ -200,6 +200,8 @@ def _life(witness: HubAddress, elastic: Elastic) -> tuple[str, int]:
             for _, what in links.next(0.1):
                 if isinstance(what, str):
                     raise PeerLost(f"the witness at {witness.place} has ended the link: {what}")
+                if isinstance(what, bytes):  # the link stands, and this is its key
+                    continue
                 if what[:1] == bytes([TEXT]) and isinstance(said := read(what), Life):
                     return _unused(witness, said)
     finally:
