@@ -121,7 +121,7 @@ def test_ctrl_c_at_the_launcher_leaves_no_process_and_the_last_checkpoint(tmp_pa
     assert again in out and not psutil.wait_procs(children, timeout=15)[1]
     stored = latest(checkpoints)
     with command(tmp_path / "a", *again.split()[2:]) as resumed:
-        assert f"Goes on from step {stored}, written in epoch 1" in heard(resumed, "Goes on")
+        assert f"Goes on from step {stored}, written in epoch " in heard(resumed, "Goes on")
         heard(resumed, "step")
 
 
