@@ -268,7 +268,7 @@ def test_who_leaves_breaks_no_step_and_the_others_go_on(leavers: tuple[int, ...]
     expected = trained(Plan(), steps=STEPS).params
     assert torch.allclose(stayed[0].params, expected, rtol=0, atol=1e-12)
     for one in left:
-        assert KILLED_AT < one.counted < STEPS
+        assert KILLED_AT <= one.counted < STEPS  # the others may compute anew what was its last step
         expected = trained(Plan(), steps=one.counted).params
         assert torch.allclose(one.params, expected, rtol=0, atol=1e-12)
     # Steps of milliseconds may come before the news of an epoch two steps ahead: then one is shared out anew.

@@ -144,6 +144,20 @@ fn a_slow_receiver_slows_no_other() {
 }
 
 #[test]
+fn whose_feeder_feeds_a_faster_one_takes_nothing_twice() {
+    for share in [0.1, 0.5, 0.9] {
+        let mut setup = broadcast(2, SIZE, &COSTS, Duration::ZERO);
+        let slow = COSTS.rate / 10;
+        setup.topology = Arc::new(behind_switch(&[COSTS.rate, slow, COSTS.rate], COSTS.latency));
+        setup.call((10 * S_B).mul_f64(share), 2, What::Get { object: TARGET });
+        let outcome = ended(&setup);
+        let of = |from| outcome.pair_bytes[&(from, 1)];
+        assert!(of(0) > 0 && of(2) > 0, "{share}: {:?}", outcome.pair_bytes);
+        assert_eq!((of(0) + of(2), outcome.taken_twice), (SIZE, 0), "{share}");
+    }
+}
+
+#[test]
 fn shape_and_block_are_within_a_tenth_of_the_best() {
     for (latency_us, message_us, size) in [(50, 20, 1 << 20), (500, 5, 100_000), (500, 100, 1 << 20)] {
         let us = Duration::from_micros;

@@ -20,9 +20,9 @@ def witness(
     from tweed.elastic.witness import Witness
 
     one = Witness(listen, state)
-    typer.echo(f'Members give: Elastic(..., witnesses=("{one.address}",))')
+    known = 0
     try:
-        known = 0
+        typer.echo(f'Members give: Elastic(..., witnesses=("{one.address}",))')
         while True:
             one.turn()
             if one.epoch != known:

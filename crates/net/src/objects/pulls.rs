@@ -296,6 +296,29 @@ impl State {
         }
     }
 
+    /// Of a pull no more is wanted than is under way.
+    pub(super) fn stop(&mut self, stream: Stream) {
+        match self.inflows.get(&stream) {
+            Some(&Inflow { from, source: Source::Blocks { .. }, .. }) => {
+                self.tell(from, &Frame::Stop { stream }, None);
+            }
+            // Nothing is: a neighbour's memory is read where it is, and what has no room has not been asked for.
+            _ => {
+                self.close(stream);
+                self.member.handle_stopped(stream, 0);
+            }
+        }
+    }
+
+    /// All that had left of a pull is here.
+    pub(super) fn take_stopped(&mut self, from: Process, stream: Stream) {
+        let end = self.inflows.get(&stream).filter(|inflow| inflow.from == from).map(|inflow| inflow.cursor);
+        if let Some(end) = end {
+            self.inflows.remove(&stream);
+            self.member.handle_stopped(stream, end);
+        }
+    }
+
     /// Bytes have come; `false` if they are not those that come next.
     pub(super) fn take_block(&mut self, from: Process, stream: Stream, begin: u64, bytes: &[u8]) -> bool {
         let Some(inflow) = self.inflows.get_mut(&stream).filter(|inflow| inflow.from == from) else {

@@ -203,6 +203,11 @@ impl State {
             Frame::Pull { stream, pull, maps } => self.serve(from, stream, pull, maps),
             Frame::Mapped { stream, file, end } => return self.take_mapped(from, stream, file, end),
             Frame::Close { stream } => drop(self.serves.remove(&(from, stream))),
+            Frame::Stop { stream } => {
+                self.serves.remove(&(from, stream));
+                self.tell(from, &Frame::Stopped { stream }, None);
+            }
+            Frame::Stopped { stream } => self.take_stopped(from, stream),
             Frame::Block { stream, begin } => return self.take_block(from, stream, begin, rest),
             Frame::Resume { .. } | Frame::Parted => return false,
         }
@@ -314,6 +319,7 @@ impl State {
             Action::Send { to, message } => self.tell(to, &Frame::Message { message }, None),
             Action::Open { stream, pull, sink } => self.open(stream, pull, sink),
             Action::Close { stream } => self.close(stream),
+            Action::Stop { stream } => self.stop(stream),
             Action::Fold(fold) => self.add(fold),
             Action::Reset { buffer } => drop(self.store.buffers.remove(&buffer)),
             Action::Release { buffer } => {

@@ -3,7 +3,8 @@
 //! **Theory of operation.** What happens goes in by `handle_*`, what to do comes out of [`Member::poll`], until that is
 //! empty. An object *held* here is wanted, received, written or complete ([`State`]); each change is reported to the
 //! object's shard. A [`Role`] is a slot of a reduce that this process has been given. Blocks are the driver's:
-//! it is asked to open pulls, and reports what has come; it serves pulls of others from whatever is [`readable`].
+//! it is asked to open pulls, and reports what has come; it serves pulls of others from whatever is [`readable`]. Who is to
+//! pull from another while its feeder lives has that one stop, takes what is under way, and goes on from there.
 //!
 //! *Faults.* The driver names a process that is gone ([`Member::handle_lost`]). Then its share of the directory forgets it;
 //! feeds that came from it are reported as broken to whoever planned them; and what was reported to it, if it was a shard, is
@@ -72,6 +73,8 @@ struct Held {
     mark: u64,
     fed_by: Option<Process>,
     stream: Option<Stream>,
+    /// Another feeds it as soon as what is under way over the stream is here.
+    parting: Option<Parting>,
     /// Of this process when it first told the shard by now of it.
     view: u32,
     /// Bytes per block of what is pulled.
@@ -81,9 +84,17 @@ struct Held {
     is_wanted: bool,
 }
 
+/// A stream that is to end before the object does.
+#[derive(Clone, Copy, Debug)]
+struct Parting {
+    from: Process,
+    /// At which byte, once that is known.
+    end: Option<u64>,
+}
+
 impl Held {
     fn new(view: u32) -> Held {
-        let (format, fed_by, stream, bytes) = (None, None, None, None);
+        let (format, fed_by, stream, parting, bytes) = (None, None, None, None, None);
         Held {
             state: State::Wanted,
             format,
@@ -91,6 +102,7 @@ impl Held {
             mark: 0,
             fed_by,
             stream,
+            parting,
             view,
             block: SMALL_BYTES,
             bytes,
@@ -231,6 +243,14 @@ impl Member {
         }
     }
 
+    /// No bytes from `end` on come over a stream.
+    pub fn handle_stopped(&mut self, stream: Stream, end: u64) {
+        let Some(&Sink::Copy(object)) = self.streams.get(&stream) else { return };
+        let parting = self.held.get_mut(&object).and_then(|held| held.parting.as_mut());
+        parting.into_iter().for_each(|parting| parting.end = Some(end));
+        self.part(object);
+    }
+
     /// A piece of arithmetic is done.
     pub fn handle_folded(&mut self, target: ObjectId, slot: Slot, generation: u32, end: u64) {
         let Some(role) = self.roles.get_mut(&(target, slot)) else { return };
@@ -277,15 +297,8 @@ impl Member {
         for key in self.roles.keys().copied().collect::<Vec<_>>() {
             self.report_broken(key, process);
         }
-        let fed: Vec<ObjectId> = self
-            .held
-            .iter()
-            .filter(|(_, held)| held.fed_by == Some(process))
-            .map(|(&object, _)| object)
-            .collect();
-        for object in fed {
-            self.close_stream(object);
-            self.report(object, Report::Lost { process, object });
+        for object in self.held.keys().copied().collect::<Vec<_>>() {
+            self.lose_feeder(object, process);
         }
         self.publish_anew(&before);
         self.collect();

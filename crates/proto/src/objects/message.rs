@@ -186,6 +186,8 @@ pub enum Action {
     Open { stream: Stream, pull: Pull, sink: Sink },
     /// Bytes of this stream are not wanted any more.
     Close { stream: Stream },
+    /// No more bytes of this stream are wanted than are under way: how far they go is reported by `handle_stopped`.
+    Stop { stream: Stream },
     /// Sum these bytes, into the buffer of the slot, and report that by `handle_folded`.
     Fold(Fold),
     /// The buffer begins anew: what is there of it is void, and those who read it have to ask again.

@@ -118,7 +118,7 @@ pub struct Outcome {
     pub pair_bytes: BTreeMap<(Rank, Rank), u64>,
     /// Payload bytes of an object that a process took in, those that it had to throw away too.
     pub taken: BTreeMap<(Rank, ObjectId), u64>,
-    /// Payload bytes of blocks that had begun to arrive when a link broke, and came again.
+    /// Payload bytes of blocks that came and were of no use: a link broke before they were whole, or their pull was closed.
     pub taken_twice: u64,
     /// The most others that one copy fed at a time.
     pub most_fed: u32,

@@ -29,6 +29,9 @@ enum Event {
     /// A pull reaches who is to serve it; it is not wanted any more.
     Pulled(Rank, Stream, Pull),
     Closed(Rank, Rank, Stream),
+    /// No more of it is to leave; from this byte on nothing has left.
+    Stop(Rank, Rank, Stream),
+    Stopped(Rank, Stream, u64),
     /// The first byte of a block reaches its next channel; the last one its receiver, who takes it in.
     Reaches(Box<Block>),
     Arrives(Box<Block>),
@@ -152,6 +155,8 @@ impl<'a> World<'a> {
             | Event::Message(_, at, _)
             | Event::Taken(_, at, _)
             | Event::Closed(_, at, _)
+            | Event::Stop(_, at, _)
+            | Event::Stopped(at, ..)
             | Event::Granted(at, _)
             | Event::Folded(at, ..)
             | Event::Met(at, _)
@@ -160,14 +165,14 @@ impl<'a> World<'a> {
             Event::BlockTaken(ref block) => block.dst,
         };
         if self.process(at).died.is_none() {
-            self.handle_at(at, event);
+            self.handle_at(at, event)?;
             self.drive(at)?;
         }
         Ok(())
     }
 
     /// What happens at a process that lives.
-    fn handle_at(&mut self, at: Rank, event: Event) {
+    fn handle_at(&mut self, at: Rank, event: Event) -> Result<(), SimError> {
         let now = self.now;
         match event {
             Event::Call(_, what) => self.call(at, what),
@@ -185,6 +190,11 @@ impl<'a> World<'a> {
                 self.note_fed(at, pull.buffer);
             }
             Event::Closed(from, _, stream) => drop(self.process(at).serves.remove(&(from, stream))),
+            Event::Stop(from, _, stream) => {
+                let end = self.process(at).serves.remove(&(from, stream)).map_or(0, |serve| serve.cursor);
+                self.post(at, from, |_, to| Event::Stopped(to, stream, end))?;
+            }
+            Event::Stopped(_, stream, end) => self.process(at).member.handle_stopped(stream, end),
             Event::BlockTaken(block) => self.take(&block),
             Event::Granted(_, to) => {
                 if let Some(serve) = self.process(at).serves.get_mut(&to) {
@@ -199,6 +209,7 @@ impl<'a> World<'a> {
                 debug_assert!(false, "{now}: not at a process")
             }
         }
+        Ok(())
     }
 
     /// A call, by the costs that were measured at the process.
@@ -257,6 +268,11 @@ impl<'a> World<'a> {
                 self.process(at).open.remove(&stream);
                 if let Some(from) = self.process(at).sources.remove(&stream) {
                     self.post(at, from, |at, to| Event::Closed(at, to, stream))?;
+                }
+            }
+            Action::Stop { stream } => {
+                if let Some(&from) = self.process(at).sources.get(&stream) {
+                    self.post(at, from, |at, to| Event::Stop(at, to, stream))?;
                 }
             }
             Action::Fold(fold) => {

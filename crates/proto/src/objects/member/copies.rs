@@ -1,6 +1,6 @@
 //! What a process holds and pulls.
 
-use super::Member;
+use super::{Member, Parting};
 use crate::objects::message::{Action, Pull, Report, Sink, State, Stream};
 use crate::objects::{Buffer, Bytes, Format, ObjectId, Process, ROOT};
 
@@ -24,16 +24,53 @@ impl Member {
         {
             return;
         }
-        self.close_stream(object);
-        if let Some(held) = self.held.get_mut(&object) {
-            if generation != held.generation {
-                (held.generation, held.mark, held.state) = (generation, 0, State::Wanted);
-            }
-            (held.format, held.fed_by, held.block) = (Some(format), Some(from), block);
-        }
         if self.lost.contains(&from) {
             return self.report(object, Report::Lost { process: from, object });
         }
+        if generation != held.generation {
+            self.close_stream(object);
+        }
+        let Some(held) = self.held.get_mut(&object) else { return };
+        if generation != held.generation {
+            (held.generation, held.mark, held.state) = (generation, 0, State::Wanted);
+        }
+        let before = held.fed_by.replace(from);
+        (held.format, held.block) = (Some(format), block);
+        match held.stream.zip(before) {
+            Some((stream, before)) if held.parting.is_none() => {
+                held.parting = Some(Parting { from: before, end: None });
+                self.actions.push_back(Action::Stop { stream });
+            }
+            Some(_) => {}
+            None => self.open_stream(object),
+        }
+    }
+
+    /// Another feeds an object from now on, if all is here that its stream still brings.
+    pub(super) fn part(&mut self, object: ObjectId) {
+        let Some(held) = self.held.get(&object) else { return };
+        let is_here = |parting: &Parting| parting.end.is_some_and(|end| end <= held.mark);
+        if held.parting.as_ref().is_some_and(is_here) {
+            self.reopen_stream(object);
+        }
+    }
+
+    /// A process that feeds an object, or did so far, is gone.
+    pub(super) fn lose_feeder(&mut self, object: ObjectId, process: Process) {
+        let Some(held) = self.held.get(&object) else { return };
+        if held.fed_by == Some(process) {
+            self.close_stream(object);
+            self.report(object, Report::Lost { process, object });
+        } else if held.parting.is_some_and(|parting| parting.from == process) {
+            self.reopen_stream(object);
+        }
+    }
+
+    /// Pulls from whom it is to be pulled from now, and no more from whom it was.
+    fn reopen_stream(&mut self, object: ObjectId) {
+        let fed_by = self.held.get(&object).and_then(|held| held.fed_by);
+        self.close_stream(object);
+        self.held.get_mut(&object).into_iter().for_each(|held| held.fed_by = fed_by);
         self.open_stream(object);
     }
 
@@ -68,7 +105,7 @@ impl Member {
 
     pub(super) fn close_stream(&mut self, object: ObjectId) {
         let stream = self.held.get_mut(&object).and_then(|held| {
-            held.fed_by = None;
+            (held.fed_by, held.parting) = (None, None);
             held.stream.take()
         });
         stream.into_iter().for_each(|stream| self.close(stream));
@@ -87,6 +124,7 @@ impl Member {
             (false, false) => State::Receiving,
         };
         if is_complete {
+            held.parting = None;
             held.stream.take().into_iter().for_each(|stream| {
                 self.streams.remove(&stream);
             });
@@ -97,6 +135,7 @@ impl Member {
         if is_complete {
             self.note_complete(object);
         }
+        self.part(object);
         self.fold_all();
     }
 
@@ -124,16 +163,9 @@ impl Member {
             return;
         }
         (held.generation, held.mark, held.state) = (generation, 0, State::Wanted);
-        let (from, format) = (held.fed_by, held.format);
         self.actions.push_back(Action::Reset { buffer: Buffer::Object(object) });
-        self.close_stream(object);
-        if let (Some(from), Some(_)) = (from, format) {
-            // Whoever feeds it begins anew as well, and has the new beginning sooner or later.
-            if let Some(held) = self.held.get_mut(&object) {
-                held.fed_by = Some(from);
-            }
-            self.open_stream(object);
-        }
+        // Whoever feeds it begins anew as well, and has the new beginning sooner or later.
+        self.reopen_stream(object);
     }
 
     pub(super) fn drop_copy(&mut self, object: ObjectId) {

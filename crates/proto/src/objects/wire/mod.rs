@@ -43,6 +43,16 @@ pub enum Frame {
         /// By the number that was asked with.
         stream: Stream,
     },
+    /// No more of them are to leave; those that have are taken.
+    Stop {
+        /// By the number that was asked with.
+        stream: Stream,
+    },
+    /// The answer to that: all that has left was sent before this.
+    Stopped {
+        /// By the number that was asked with.
+        stream: Stream,
+    },
     /// Bytes that were asked for: the rest of what came with this.
     Block {
         /// By the number that was asked with.

@@ -98,6 +98,8 @@ fn frames() -> Vec<Frame> {
         Frame::Pull { stream: 5, pull, maps: true },
         Frame::Mapped { stream: 5, file: Some(FileId { descriptor: 6, tag: 7 << 100 }), end: 9 },
         Frame::Close { stream: 5 },
+        Frame::Stop { stream: 5 },
+        Frame::Stopped { stream: 5 },
         Frame::Block { stream: 5, begin: 64 },
         Frame::Resume { is_only: true },
         Frame::Parted,

@@ -28,6 +28,8 @@ variants!(Frame {
     5u8 = Resume { is_only },
     6u8 = Parted,
     7u8 = Mapped { stream, file, end },
+    8u8 = Stop { stream },
+    9u8 = Stopped { stream },
 });
 
 fields!(Mark { number, taken });

@@ -157,7 +157,10 @@ impl World<'_> {
     pub(super) fn take(&mut self, block: &Block) {
         let &Block { ref transit, dst, stream, begin, ref pieces, .. } = block;
         let src = transit.src;
-        let Some(&sink) = self.process(dst).open.get(&stream) else { return };
+        let Some(&sink) = self.process(dst).open.get(&stream) else {
+            self.outcome.taken_twice += transit.bytes; // whoever closed it asks another
+            return;
+        };
         if src != dst {
             *self.outcome.pair_bytes.entry((src, dst)).or_default() += transit.bytes;
             if let Sink::Copy(object) = sink {
