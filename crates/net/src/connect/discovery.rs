@@ -168,7 +168,7 @@ impl Connector {
     ) -> Result<(), Refusal> {
         let pid = credentials(&socket).ok().map(|c| c.pid as u32).filter(|&pid| pid > 0);
         let stream = Stream::new(Socket::Local(mio::net::UnixStream::from_std(socket)));
-        let links = Links { shared: Some(shared), streams: vec![Arc::new(stream)], relay: None };
+        let links = Links { shared: Some(shared), streams: vec![Arc::new(stream)], ..Links::default() };
         let peer = self.add_peer((uid, attempt, None), host, links)?;
         if let Some(pid) = pid.filter(|&pid| pid != self.driver.process) {
             self.driver.watcher.watch(Watch::Process(peer, pid));

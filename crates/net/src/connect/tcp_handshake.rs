@@ -85,7 +85,7 @@ impl Connector {
     ) -> Result<usize, Refusal> {
         let relay = links.first().and_then(|link| link.relay.clone());
         let streams = links.into_iter().map(Link::into_stream).collect::<io::Result<_>>()?;
-        let leads = Links { shared: None, streams, relay };
+        let leads = Links { streams, relay, ..Links::default() };
         self.add_peer((&descriptor.uid, attempt, descriptor.key()), &descriptor.host, leads)
     }
 

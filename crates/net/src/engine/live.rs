@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tweed_proto::engine::message::Message;
+use tweed_proto::engine::striping::Striping;
 use tweed_proto::engine::{Address, Event, GroupNumber, Host, Lease, Payload, Ticket};
 use tweed_proto::late::{Activity, Process, RankStatus};
 use tweed_proto::ltp::Outgoing;
@@ -47,6 +48,7 @@ unsafe impl Send for Shared {}
 pub(crate) struct Links {
     pub(crate) shared: Option<Shared>,
     pub(crate) streams: Vec<Arc<Stream>>,
+    pub(crate) striping: Striping,
     /// The process that hands on what goes over the stream, by its uid.
     pub(crate) relay: Option<String>,
 }
@@ -209,6 +211,11 @@ impl Host for Live {
             }
             Some(stream) => stream.flush(),
         }
+    }
+
+    fn is_lossy(&mut self, peer: usize, left: u64) -> bool {
+        let Links { streams, striping, .. } = &mut self.links[peer];
+        striping.is_lossy(left, || streams.iter().map(|stream| stream.socket.sent_again()).sum())
     }
 
     fn queued_bytes(&self, peer: usize) -> u64 {

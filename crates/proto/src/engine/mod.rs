@@ -49,6 +49,7 @@ mod packets;
 mod peers;
 pub mod request;
 mod shutdown;
+pub mod striping;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

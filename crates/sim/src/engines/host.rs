@@ -8,6 +8,7 @@ use tweed_proto::engine::{Address, Event, GroupNumber, Host, Lease, Payload, Tic
 use tweed_proto::late::{Activity, Process, RankStatus};
 use tweed_proto::ltp::Outgoing;
 use tweed_proto::Trace;
+use tweed_rng::mix;
 use tweed_schedule::Rank;
 
 use super::kernel::{CallId, Kernel};
@@ -121,6 +122,11 @@ impl Host for SimHost {
         }
         kernel.processes[self.me].unsealed.insert((peer, stream));
         Vec::new()
+    }
+
+    /// Anything goes: an operation may begin over one stream and go on over all.
+    fn is_lossy(&mut self, peer: usize, left: u64) -> bool {
+        mix(left ^ mix((self.me as u64) << 32 | peer as u64)) & 1 == 1
     }
 
     fn queued_bytes(&self, peer: usize) -> u64 {

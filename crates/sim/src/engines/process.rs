@@ -128,7 +128,7 @@ impl Process {
             peers,
             reach: reach.collect(),
             has_wires: !processes.iter().all(|&q| scenario.hosts[q] == scenario.hosts[processes[0]]),
-            tuning: Tuning { piece_bytes: scenario.piece_bytes, window: scenario.window },
+            tuning: Tuning { piece_bytes: scenario.piece_bytes, window: scenario.window, pieces: 1 },
             timeout: DEADLINE * 4,
             config: GroupConfig::default(),
             endpoint: None,

@@ -1,0 +1,67 @@
+//! Over how many of its streams a wire carries: the first alone, or, while packets are lost, all.
+//!
+//! Values are wanted one after the other. Streams that share a link bring as many at once, each in as many times the time; one
+//! alone brings the first of them that much sooner. But one halves its rate for each packet that is lost; of several, each
+//! does for a part of them.
+//!
+//! Measured between four namespaces: 25 MB without a limit 34 ms over one stream, 38 ms over four; through a relay at 100 Mbit/s
+//! 4.4 s, 4.7 s; at 1 Gbit/s with 0.1 % lost 474 ms, 393 ms.
+
+/// So many bytes of values leave between two looks at what was lost.
+const LOOK_BYTES: u64 = 4 << 20;
+/// One of so many bytes is sent again: two packets of a look.
+const LOSSY: u64 = 2000;
+
+/// Of one peer.
+#[derive(Debug, Default)]
+pub struct Striping {
+    is_lossy: bool,
+    /// How many bytes had left, and how many were sent again, at the last look.
+    before: (u64, u64),
+}
+
+impl Striping {
+    /// Whether packets are lost, once `left` bytes of values have left for the peer. `again`, of which the kernel knows how many
+    /// bytes were sent again so far, is asked at times.
+    pub fn is_lossy(&mut self, left: u64, again: impl FnOnce() -> u64) -> bool {
+        let (before, again_before) = self.before;
+        let sent = left.saturating_sub(before);
+        if sent >= LOOK_BYTES {
+            let again = again();
+            self.is_lossy = again.saturating_sub(again_before).saturating_mul(LOSSY) > sent;
+            self.before = (left, again);
+        }
+        self.is_lossy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wire_is_lossy_as_long_as_packets_are_lost() {
+        let mut striping = Striping::default();
+        let mut look = |looks: u64, again: u64| striping.is_lossy(looks * LOOK_BYTES, || again);
+        assert!(!look(0, 9000), "nothing has left");
+        assert!(!look(1, 1448), "one packet is chance");
+        assert!(look(2, 3 * 1448));
+        assert!(!look(3, 3 * 1448), "no more is lost");
+        assert!(look(4, 9 * 1448));
+    }
+
+    #[test]
+    fn the_kernel_is_asked_at_times() {
+        let mut striping = Striping::default();
+        let asked = |left: u64, striping: &mut Striping| {
+            let mut asked = false;
+            striping.is_lossy(left, || {
+                asked = true;
+                0
+            });
+            asked
+        };
+        let looks: Vec<bool> = (0..9).map(|at| asked(at * LOOK_BYTES / 4, &mut striping)).collect();
+        assert_eq!(looks, [false, false, false, false, true, false, false, false, true]);
+    }
+}
