@@ -6,18 +6,18 @@
 
 Faults are as `tweed.testbed.faults` has them: half of the stops are for 0.3 s, which is to evict nobody, the
 others for 2 s, which evicts. Members are processes of this host, which join again when they were killed. One
-of them is spared where faults are drawn: what it holds of memory, descriptors and threads after ten epochs is
-compared with what it holds at the end. The model is compared with that of a run in which nobody dies.
+of them is spared where faults are drawn: what it holds of memory, descriptors and threads when all are in,
+after ten epochs and once it has the store of their meetings, is compared with what it holds when that is so
+last. The model is compared with that of a run in which nobody dies.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import random
-import resource
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ import torch
 from tests.elastic.trains import Trainee, sampler
 from tests.simulate.test_elastic import trained
 from tweed.elastic import ElasticRun
+from tweed.experiments.member_training import Held
 from tweed.experiments.watched_members import Watched, Written, control, strike
 from tweed.testbed import Ranks
 from tweed.testbed.faults import Kind, Plan
@@ -39,20 +40,6 @@ _COMPUTE_S = 0.01
 _MEAN_S = 0.5
 
 
-class Held(NamedTuple):
-    """What a process holds."""
-
-    kilobytes: int
-    descriptors: int
-    threads: int
-
-    @classmethod
-    def now(cls) -> Held:
-        """Of this one."""
-        kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return cls(kilobytes, *(len(os.listdir(f"/proc/self/{what}")) for what in ("fd", "task")))
-
-
 class Outcome(NamedTuple):
     """Of one member, at the end."""
 
@@ -60,8 +47,7 @@ class Outcome(NamedTuple):
     params: list[float]
     counted: int
     epochs: int
-    early: Held | None
-    late: Held
+    held: Sequence[Held]
 
 
 def _rank(rank: int, size: int, folder: Path) -> Outcome:
@@ -70,7 +56,7 @@ def _rank(rank: int, size: int, folder: Path) -> Outcome:
 
 
 def _life(life: int, rank: int, size: int, folder: Path) -> Outcome:
-    trainee, early = Trainee(lr=0.05), None
+    trainee, held = Trainee(lr=0.05), list[Held]()
     elastic = control(life, rank, size, size, folder)
     run = ElasticRun(elastic, sampler(), trainee.keep, check_every=1)
     with Written(folder, rank, life) as written:
@@ -78,11 +64,14 @@ def _life(life: int, rank: int, size: int, folder: Path) -> Outcome:
             begin = time.monotonic()
             trainee.step(run, lambda: time.sleep(_COMPUTE_S))
             written.step(run.counted, begin, len(run.members))
-            if early is None and len(run.epochs) > 10:
-                early = Held.now()
+            all_in = len(run.members) == size and len(run.epochs) > 10
+            if all_in and elastic.epoch.caller == elastic.key:
+                held.append(Held.now())
     run.finish()
     elastic.close()
-    return Outcome(trainee.digest, trainee.params.tolist(), run.counted, len(run.epochs), early, Held.now())
+    return Outcome(
+        trainee.digest, trainee.params.tolist(), run.counted, len(run.epochs), Held.early_and_late(held)
+    )
 
 
 def _soak(watched: Watched, members: int, plan: Plan) -> list[Outcome]:
@@ -122,7 +111,7 @@ def main() -> None:
     print(f"{spared.counted} steps, {spared.epochs} epochs")
     print(f"models equal: {len({(one.digest, one.counted) for one in ended}) == 1}")
     print(f"from a run in which nobody dies: {float(apart):.1e}")
-    print(f"rank 1 held, after ten epochs and at the end: {spared.early}, {spared.late}")
+    print(f"rank 1 held, with all in and the store, first and last: {spared.held}")
 
 
 if __name__ == "__main__":
