@@ -76,4 +76,6 @@ def __getattr__(name: str) -> object:
         from tweed.ray.installed import require_ray
 
         require_ray()
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    found = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = found  # the next time it is found at once: Ray's version takes a millisecond to look up
+    return found
