@@ -109,6 +109,8 @@ def test_ctrl_c_ends_a_witness_that_says_how_to_go_on(tmp_path: Path) -> None:
         said = witness.stderr.read()
     assert witness.returncode == 130
     assert f"tweed witness --listen {place} --state {state}" in " ".join(said.split())
+    alone = subprocess.run([*command, "--replaces", "0" * 64], capture_output=True, text=True)
+    assert alone.returncode == 2 and "go together" in alone.stderr
 
 
 def test_a_witness_goes_on_from_its_file_and_from_no_other(tmp_path: Path) -> None:
@@ -129,6 +131,15 @@ def test_a_witness_goes_on_from_its_file_and_from_no_other(tmp_path: Path) -> No
     state.write_bytes((tmp_path / "other").read_bytes())
     with pytest.raises(DataError, match=r"has stored"):
         Witness("127.0.0.1:0", state)
+
+
+def test_a_founder_with_a_key_file_may_have_a_witness(tmp_path: Path) -> None:
+    with witnessing(tmp_path / "state") as one:
+        elastic = Elastic(1, 1, key_file=str(tmp_path / "key"), witnesses=(one.address,))
+        control = start(dist.HashStore(), 0, 1, elastic)
+        wait(lambda: one.epoch == 1)
+        assert control.epoch.places == (one.address.partition("@")[2],)
+        control.close()
 
 
 def test_witnesses_that_cannot_be_are_errors() -> None:
