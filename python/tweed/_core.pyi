@@ -443,7 +443,8 @@ class HubLinks:
     def close(self) -> None: ...
 
 _Life = tuple[str, int]
-_Epoch = tuple[int, list[_Life], list[_Life], list[tuple[int, int]], int, bool]
+_Witness = tuple[str, int, str]
+_Epoch = tuple[int, list[_Life], list[_Witness], list[tuple[int, int]], int, bool]
 
 @final
 class MemberNode:
@@ -451,14 +452,18 @@ class MemberNode:
     def founder(
         me: tuple[str, int],
         members: Sequence[tuple[str, int]],
-        witnesses: Sequence[tuple[str, int]],
+        witnesses: Sequence[tuple[str, int, str]],
         settings: Mapping[str, int],
     ) -> MemberNode: ...
     @staticmethod
     def joiner(me: tuple[str, int], contacts: Sequence[str], settings: Mapping[str, int]) -> MemberNode: ...
     @staticmethod
     def witness(
-        me: tuple[str, int], record: bytes | None, settings: Mapping[str, int]
+        me: tuple[str, int],
+        record: bytes | None,
+        seat: tuple[str, str],
+        contacts: Sequence[str],
+        settings: Mapping[str, int],
     ) -> MemberNode | None: ...
     def incarnation(self) -> int: ...
     def epoch_number(self) -> int: ...

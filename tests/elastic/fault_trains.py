@@ -182,3 +182,25 @@ def on_a_full_disk(rank: int, size: int, port: int, folder: Path) -> tuple[Outco
     outcome = ended(run, trainee)
     control.close()
     return outcome, [*found, latest(folder)]
+
+
+def outlives(rank: int, size: int, port: int, witnesses: tuple[str, ...]) -> Outcome:
+    """The last rank joins when it is told to, and goes on alone when the others kill themselves, as they are
+    told."""
+    store, joins = dist.TCPStore("127.0.0.1", port, is_master=False), rank == size - 1
+    if joins:
+        store.wait(["join"])
+    control = among(store, rank, size - 1, Elastic(1, size, witnesses=() if joins else witnesses))
+    trainee, has_been_in = Trainee(), False
+    run = ElasticRun(control, sampler(), trainee.keep, timeout_s=60)
+    while not (has_been_in and len(run.members) == 1):
+        dies = not joins and store.check(["die"])
+        trainee.step(run, kill_me if dies else lambda: time.sleep(0.002))
+        if len(run.members) == size and not has_been_in:
+            has_been_in = True
+            store.add("in", 1)
+    for _ in range(10):
+        trainee.step(run)
+    found = ended(run, trainee)
+    control.close()
+    return found

@@ -31,6 +31,12 @@ BEFORE = Epoch(4, ("a", "b", "c"), lives=(0, 0, 2))
             "lost: a, b; joined: d",
         ),
         (
+            Epoch(4, ("a",), witnesses=("v", "w", "x"), lives=(0,)),
+            Epoch(5, ("a",), witnesses=("v", "y", "x"), lives=(0,)),
+            Change(witnesses=("y",)),
+            "new witness: y",
+        ),
+        (
             BEFORE,
             Epoch(5, ("a", "b", "c"), broken=True, missing=((0, 2),), lives=(0, 0, 2)),
             Change(cut=(("a", "c"),)),

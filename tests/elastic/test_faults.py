@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import product
 from pathlib import Path
-from threading import Event, Thread
+from threading import Thread
 
 import pytest
 import torch
@@ -26,10 +26,10 @@ from tests.elastic.fault_trains import (
     twins,
     waits,
 )
+from tests.elastic.trains import witnessing
 from tests.faults.ring import endings, hear
 from tests.simulate.test_elastic import trained
 from tweed.elastic import Elastic, join, start
-from tweed.elastic.witness import Witness
 from tweed.errors import DeadlineExceeded, UsageError
 from tweed.testbed import Network, Ranks, Said, opened
 from tweed.testbed.faults import Plan
@@ -46,28 +46,9 @@ def are_as_undisturbed(ended: Sequence[Outcome]) -> None:
     assert torch.allclose(ended[0].params, expected, rtol=0, atol=1e-12)
 
 
-@contextmanager
-def witnessing(folder: Path) -> Iterator[str]:
-    """A witness in this process. Its address."""
-    witness, over = Witness("127.0.0.1:0", folder / "state"), Event()
-
-    def run() -> None:
-        while not over.is_set():
-            witness.turn()
-
-    thread = Thread(target=run)
-    thread.start()
-    try:
-        yield witness.address
-    finally:
-        over.set()
-        thread.join()
-        witness.close()
-
-
 def test_fewer_members_than_the_minimum_wait_say_why_and_go_on_with_one_that_joins(tmp_path: Path) -> None:
     place = store()
-    with witnessing(tmp_path) as witness, Ranks(waits, 4, place.port, witness) as ranks:
+    with witnessing(tmp_path / "state") as witness, Ranks(waits, 4, place.port, witness.address) as ranks:
         why = "waiting for members: 2 members are here, and there must be 3"
         hear(ranks, {0: why, 1: why})
         ranks.restart(3)

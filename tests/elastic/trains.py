@@ -6,8 +6,10 @@ import hashlib
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 from typing import NamedTuple
 
 import torch
@@ -17,7 +19,7 @@ from torch import Tensor
 from tests.simulate.test_elastic import BATCH, NUMEL, SAMPLES, gradient
 from tweed.data.sampler import GlobalOrder, Sampler
 from tweed.elastic import Checkpoints, Control, Elastic, ElasticRun, join, start
-from tweed.elastic.witness import Witness
+from tweed.elastic.witness import Replaces, Witness
 from tweed.errors import Evicted, UsageError
 from tweed.exchange.engine import link_counters
 from tweed.files import write_atomic
@@ -183,6 +185,25 @@ def _witness(life: int, rank: int, folder: Path) -> None:
     while not (folder / "over").exists():
         witness.turn()
     witness.close()
+
+
+@contextmanager
+def witnessing(state: Path, replaces: Replaces | None = None) -> Iterator[Witness]:
+    """A witness in this process, driven by a thread."""
+    witness, over = Witness("127.0.0.1:0", state, replaces=replaces), Event()
+
+    def run() -> None:
+        while not over.is_set():
+            witness.turn()
+
+    thread = Thread(target=run)
+    thread.start()
+    try:
+        yield witness
+    finally:
+        over.set()
+        thread.join()
+        witness.close()
 
 
 def ends_early(rank: int, size: int, port: int) -> str:

@@ -5,7 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use tweed_net::{from_hex, hex, Key};
-use tweed_proto::members::{Action, Epoch, Member, Message, Node, Record, Settings, Standing, Voters};
+use tweed_proto::members::{
+    Action, Epoch, Member, Message, Node, Record, Seat, Settings, Standing, Voters, Witness,
+};
 
 use crate::errors::usage;
 
@@ -15,8 +17,10 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// A process: its key in hexadecimal digits, and its incarnation.
 type Life = (String, u64);
+/// A witness: its key, its incarnation, and where it is called.
+type WitnessParts = (String, u64, String);
 /// An epoch: its number, members in rank order, witnesses (none: members decide), missing links, first step, whether one was lost.
-type EpochParts = (u64, Vec<Life>, Vec<Life>, Vec<(u16, u16)>, u64, bool);
+type EpochParts = (u64, Vec<Life>, Vec<WitnessParts>, Vec<(u16, u16)>, u64, bool);
 
 /// Counts and times in ticks, see `Settings` in `crates/proto/src/members`.
 #[derive(FromPyObject)]
@@ -72,11 +76,13 @@ impl PyMemberNode {
         py: Python<'_>,
         me: Life,
         members: Vec<Life>,
-        witnesses: Vec<Life>,
+        witnesses: Vec<WitnessParts>,
         settings: SettingsGiven,
     ) -> PyResult<PyMemberNode> {
         let members: PyResult<Vec<Member>> = members.iter().map(|life| member(py, life)).collect();
-        let witnesses: PyResult<Vec<Member>> = witnesses.iter().map(|life| member(py, life)).collect();
+        let witness =
+            |(key, life, place): WitnessParts| Ok(Witness { member: member(py, &(key, life))?, place });
+        let witnesses: PyResult<Vec<Witness>> = witnesses.into_iter().map(witness).collect();
         let voters = Some(witnesses?).filter(|some| !some.is_empty());
         let epoch = Epoch::first(members?, voters.map_or(Voters::Members, Voters::Witnesses));
         if !epoch.is_sound() {
@@ -100,20 +106,25 @@ impl PyMemberNode {
         Ok(PyMemberNode::new(Node::joiner(member(py, &me)?, contacts?, settings.into())))
     }
 
-    /// A witness: the life `me`, or the one that has stored `record`; None if that is no record of its key.
+    /// A witness: the life `me`, or the one that has stored `record`; None if that is no record of its key. It asks those with the
+    /// keys `contacts` for the `seat` of the witness with that key, and is called at that place.
     #[staticmethod]
     fn witness(
         py: Python<'_>,
         me: Life,
         record: Option<&[u8]>,
+        seat: (String, String),
+        contacts: Vec<String>,
         settings: SettingsGiven,
     ) -> PyResult<Option<PyMemberNode>> {
         let (me, settings) = (member(py, &me)?, settings.into());
+        let seat = Seat { of: key(py, &seat.0)?, place: seat.1 };
+        let contacts = contacts.iter().map(|text| key(py, text)).collect::<PyResult<Vec<Key>>>()?;
         let Some(record) = record else {
-            return Ok(Some(PyMemberNode::new(Node::witness(me, None, Vec::new(), settings))));
+            return Ok(Some(PyMemberNode::new(Node::witness(me, None, seat, contacts, settings))));
         };
         let record = Record::decode(record).filter(|record| record.me.key == me.key);
-        Ok(record.map(|record| PyMemberNode::new(Node::restored(record, Vec::new(), settings))))
+        Ok(record.map(|record| PyMemberNode::new(Node::restored(record, seat, contacts, settings))))
     }
 
     /// Another tick has passed.
@@ -196,9 +207,13 @@ impl PyMemberNode {
 
 fn parts(epoch: &Epoch) -> EpochParts {
     let life = |member: &Member| (hex(&member.key), member.incarnation);
+    let witness = |witness: &Witness| {
+        let Member { key, incarnation } = witness.member;
+        (hex(&key), incarnation, witness.place.clone())
+    };
     let witnesses = match &epoch.voters {
         Voters::Members => Vec::new(),
-        Voters::Witnesses(witnesses) => witnesses.iter().map(life).collect(),
+        Voters::Witnesses(witnesses) => witnesses.iter().map(witness).collect(),
     };
     let members = epoch.members.iter().map(life).collect();
     (epoch.number, members, witnesses, epoch.missing.clone(), epoch.first_step, epoch.broken)

@@ -78,6 +78,106 @@ fn a_witness_that_forgets_what_it_promised_lets_two_sides_go_on() {
     assert!(wrong.contains("epoch 2 is agreed twice"), "{wrong}");
 }
 
+/// Of a run with four members: what is to be in the place of a witness, and kills that heard of each other.
+fn replaced(witnesses: usize, delay: u64, faults: &[(u64, Fault)]) -> Report {
+    let plan = Plan { delay, calm: 160, ..calm(4, witnesses, faults.to_vec()) };
+    run(&plan).unwrap_or_else(|wrong| panic!("{faults:?}: {wrong}"))
+}
+
+fn kill(at: u64, id: usize) -> (u64, Fault) {
+    (at, Fault::Kill(id, true))
+}
+
+#[test]
+fn a_witness_that_is_lost_for_good_is_replaced_while_the_others_are_a_majority() {
+    let (lost, replace, other) = (kill(10, 4), (20, Fault::Replace(4, 7)), kill(60, 5));
+    let dies = [kill(100, 0), kill(100, 1), kill(100, 2)];
+    let with = |some: &[(u64, Fault)]| replaced(3, 1, &[some, &dies].concat());
+    // An epoch with the new one, and one of the last member: two of three are needed for each.
+    let report = with(&[lost.clone(), replace.clone(), other.clone()]);
+    assert_eq!((report.epochs, report.waiting), (2, 0));
+    let report = with(&[lost.clone(), other.clone()]);
+    assert_eq!((report.epochs, report.waiting), (0, 1));
+    // Too late: nothing is agreed any more, the replacement neither.
+    let report = with(&[lost, other, (70, replace.1)]);
+    assert_eq!((report.epochs, report.waiting), (0, 1));
+}
+
+#[test]
+fn the_only_witness_is_moved_while_it_lives_and_never_after_it_is_lost() {
+    let dies = [kill(100, 0)];
+    let moved = [vec![(10, Fault::Replace(4, 5)), kill(60, 4)], dies.to_vec()].concat();
+    assert_eq!(replaced(1, 1, &moved).epochs, 2);
+    let lost = [vec![kill(9, 4), (10, Fault::Replace(4, 5))], dies.to_vec()].concat();
+    let report = replaced(1, 1, &lost);
+    assert_eq!((report.epochs, report.waiting), (0, 1));
+    // With its file, which outlives it, it agrees to its successor.
+    let back = [lost, vec![(40, Fault::Restart(4))]].concat();
+    assert_eq!(replaced(1, 1, &back).epochs, 2);
+}
+
+#[test]
+fn of_two_that_ask_for_one_place_one_gets_it_and_of_two_places_each_gets_its_own() {
+    for (other, epochs) in [(4, 1), (5, 1)] {
+        let report = replaced(3, 1, &[(10, Fault::Replace(4, 7)), (10, Fault::Replace(other, 8))]);
+        assert_eq!((report.epochs, report.waiting), (epochs, 0), "{other}");
+    }
+    // One after the other, until none of the first is left.
+    let all: Vec<(u64, Fault)> = (0..3)
+        .flat_map(|nth| {
+            [
+                (10 + 40 * nth, Fault::Replace(4 + nth as usize, 7 + nth as usize)),
+                kill(45 + 40 * nth, 4 + nth as usize),
+            ]
+        })
+        .collect();
+    assert_eq!(replaced(3, 1, &all).epochs, 3);
+}
+
+#[test]
+fn whoever_has_a_part_in_a_replacement_may_be_killed_or_started_anew_at_any_time_of_it() {
+    for (witnesses, delay) in [(1, 1), (3, 1), (3, 3)] {
+        let (old, new) = (4, 4 + witnesses);
+        let mut epochs = BTreeSet::new();
+        for (later, victim) in (0..30).flat_map(|later| [(later, 0), (later, old), (later, new)]) {
+            let again = if victim == new { Fault::RestartEmpty(new) } else { Fault::Restart(victim) };
+            for again in [again, Fault::Restart(victim)] {
+                let at = 11 + later;
+                let faults = [
+                    (10, Fault::Replace(old, new)),
+                    (at, Fault::Kill(victim, later % 2 == 0)),
+                    (at + 15, again),
+                ];
+                let report = replaced(witnesses, delay, &faults);
+                // Without its file the only witness is lost for good, if it was one already.
+                let is_lost =
+                    report.waiting == 1 && witnesses == 1 && faults[2].1 == Fault::RestartEmpty(new);
+                assert!(report.waiting == 0 || is_lost, "{faults:?}");
+                epochs.insert(report.epochs);
+            }
+        }
+        assert!(epochs.contains(&1) && epochs.len() > 1, "{epochs:?}");
+    }
+}
+
+#[test]
+fn no_epoch_is_agreed_twice_where_a_network_is_split_about_a_replacement() {
+    let mut total = Report::default();
+    for seed in 0..60 {
+        // Two members and a witness on each side, and any of these with the third, the new one, or both.
+        let side = |bit: u64| (seed >> bit & 1) as u8;
+        let parts = vec![0, 0, 1, 1, 0, 1, side(0), side(1)];
+        let until = 20 + seed;
+        let faults = vec![
+            (10, Fault::Replace(4 + (seed as usize >> 2) % 3, 7)),
+            (12 + seed % 16, Fault::Split(parts, until)),
+        ];
+        let plan = Plan { seed, delay: 3, lost: 10, doubled: 10, calm: 110, ..calm(4, 3, faults) };
+        total.add(run(&plan).unwrap_or_else(|wrong| panic!("{seed}: {wrong}")));
+    }
+    assert!(total.epochs > 100 && total.waiting == 0, "{total:?}");
+}
+
 /// Where processes stand at this tick of a run, and what came of it.
 fn at(tick: u64, plan: &Plan) -> (Standings, Report) {
     let mut found = Standings::new();

@@ -23,6 +23,7 @@ class Change:
       gone: who is out, where of the epochs between the two nothing is known.
       joined: who is new.
       returned: who was lost and is in again, as another process of its key.
+      witnesses: who decides from now on, in the place of another witness.
       cut: links that do not work any more.
       healed: links that work again.
     """
@@ -32,6 +33,7 @@ class Change:
     gone: tuple[str, ...] = ()
     joined: tuple[str, ...] = ()
     returned: tuple[str, ...] = ()
+    witnesses: tuple[str, ...] = ()
     cut: tuple[tuple[str, str], ...] = ()
     healed: tuple[tuple[str, str], ...] = ()
 
@@ -40,6 +42,7 @@ class Change:
         """For people; empty for the first epoch, and where there is nothing else."""
         kinds = ("lost", "left", "gone", "joined", "returned")
         found = [f"{kind}: {_names(keys)}" for kind in kinds if (keys := getattr(self, kind))]
+        found += [f"new witness: {_names(self.witnesses)}"] if self.witnesses else []
         found += [f"link cut: {_names(pair, ' and ')}" for pair in self.cut]
         found += [f"link works again: {_names(pair, ' and ')}" for pair in self.healed]
         return "; ".join(found)
@@ -61,6 +64,7 @@ def change(before: Epoch, now: Epoch) -> Change:
         **{how: out},
         joined=tuple(key for key in now.members if key not in before.members),
         returned=tuple(key for key, life in since.items() if life > lives.get(key, life)),
+        witnesses=tuple(key for key in now.witnesses if key not in before.witnesses),
         cut=_pairs(now.cut - before.cut),
         healed=_pairs(pair for pair in before.cut - now.cut if pair <= set(now.members)),
     )

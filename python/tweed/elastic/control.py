@@ -14,7 +14,7 @@ from tweed import _core
 from tweed.elastic.epoch import Epoch
 from tweed.elastic.joiners import Joiners
 from tweed.elastic.linked import TICK_S, Linked
-from tweed.elastic.messages import CHUNK, Chunk, Hello, Known, Meeting, packed, read
+from tweed.elastic.messages import CHUNK, Candidate, Chunk, Hello, Known, Meeting, packed, read
 from tweed.elastic.settings import Elastic
 from tweed.elastic.state import State
 from tweed.elastic.transfer import mark_of
@@ -69,9 +69,9 @@ class Control:
         self.joins = node.epoch() is None
         self._links, self._node = links, node
         self._linked = Linked(links, node, linked[0], self._heard, self._lost, turned=self._note_epoch)
-        self._witnesses = {one.key: Dialer(links, one) for one in elastic.witness_addresses() if one.key}
+        self._witnesses = dict[str, Dialer]()  # of the last epoch
         self._addresses = dict(linked[1]) | {self.key: address}
-        self._calls = dict[str, Dialer]()  # to joiners that cannot reach this process, and it can reach
+        self._calls = dict[str, Dialer]()  # to who is to be called to come in
         self._meeting = Meeting(0, 0, 0, "")
         self._changed, self._closed, self._ticks = Condition(), False, not self.joins
         given = elastic.joiner_mbit
@@ -98,9 +98,9 @@ class Control:
         if found is None:
             return Epoch(0)
         number, members, voters, missing, first_step, broken = found
-        keys, witnesses = (tuple(key for key, _ in each) for each in (members, voters))
-        lives = tuple(life for _, life in members)
-        return Epoch(number, keys, first_step, witnesses, broken, tuple(missing), lives)
+        keys, lives = (tuple(each) for each in zip(*members, strict=True))
+        witnesses, places = tuple(key for key, _, _ in voters), tuple(place for _, _, place in voters)
+        return Epoch(number, keys, first_step, witnesses, broken, tuple(missing), lives, places)
 
     @property
     def stands_still(self) -> bool:
@@ -180,7 +180,6 @@ class Control:
           Left: so they have, as it was to leave.
           PeerLost: this joiner is linked to nobody any more.
           DeadlineExceeded: it took too long; says why, if there is no next epoch.
-          UsageError: the members have other witnesses than this process was given.
         """
         until = time.monotonic() + timeout_s
         with self._changed:
@@ -197,11 +196,6 @@ class Control:
                     raise Evicted(
                         f"the others have gone on without this process, in epoch {epoch.number}: it was not "
                         "heard for a second. Start it again to join them"
-                    )
-                if epoch.number and set(epoch.witnesses) != self._witnesses.keys():
-                    raise UsageError(
-                        f"the members have the witnesses {sorted(epoch.witnesses)}, and this process was "
-                        f"given {sorted(self._witnesses)}: give Elastic(witnesses=...) the same at all"
                     )
                 if condition(epoch, meeting):
                     return epoch, meeting
@@ -337,7 +331,7 @@ class Control:
     def _drive(self) -> None:
         while not self._closed:
             self._call_witnesses()
-            self._call_joiners()
+            self._call_in()
             self._linked.turn(ticks=self._ticks)
             self._tell_of_a_late_step()
             with self._changed:
@@ -352,35 +346,43 @@ class Control:
             return  # as after nearly every message
         epoch = self.epoch
         if self._noted > 0 or self.key in epoch.members:
+            self._know_witnesses(epoch)
             with self._changed:
                 self._noted, self._hold_from[epoch.number] = epoch.number, epoch.first_step
                 if epoch.broken:
                     self._joiners.handle_members(epoch.members)
             self._when_changed(epoch)
 
+    def _know_witnesses(self, epoch: Epoch) -> None:
+        """One may have been replaced. A call to it that is under way ends by itself."""
+        found = map(HubAddress, epoch.places, epoch.witnesses)
+        old = {dialer.address: dialer for dialer in self._witnesses.values()}
+        self._witnesses = {key: old.get(one) or Dialer(self._links, one) for one in found if (key := one.key)}
+
     def _call_witnesses(self) -> None:
         for key, dialer in self._witnesses.items():
-            if key in self._linked:
-                continue
             failed = dialer.failed
-            try:
-                link = dialer.poll(time.monotonic())
-            except UsageError:
-                link = None  # it refuses this process; `dialer.failed` says why
-            if link is not None:
-                self._linked.add(link, key)
-            elif dialer.failed not in ("", failed):
+            if not self._is_linked(key, dialer) and dialer.failed not in ("", failed):
                 log.warning("the witness at %s is not reached: %s", dialer.address, dialer.failed)
 
-    def _call_joiners(self) -> None:
+    def _call_in(self) -> None:
         for key, dialer in list(self._calls.items()):
-            link = None if key in self._linked else dialer.poll(time.monotonic())
-            if link is not None:
-                self._linked.add(link, key)
-                self._linked.say(key, packed(Hello(self.address)))
-            if key in self._linked:
+            if self._is_linked(key, dialer):
                 dialer.close()
                 del self._calls[key]
+                self._linked.say(key, packed(Hello(self.address)))
+
+    def _is_linked(self, key: str, dialer: Dialer) -> bool:
+        """Calls it if need be."""
+        if key in self._linked:
+            return True
+        try:
+            link = dialer.poll(time.monotonic())
+        except UsageError:
+            link = None  # it refuses this process; `dialer.failed` says why
+        if link is not None:
+            self._linked.add(link, key)
+        return link is not None
 
     def _lost(self, key: str) -> None:
         with self._changed:
@@ -398,6 +400,8 @@ class Control:
                 self._introduce(key, said.address)
             elif isinstance(said, Known):
                 self._hear_of(said.others)
+            elif isinstance(said, Candidate):
+                self._calls.setdefault(said.key, Dialer(self._links, HubAddress(said.address, said.key)))
             else:
                 members = [one for one in self.epoch.members if one == self.key or one in self._linked]
                 self._joiners.handle(key, said, members)
@@ -409,8 +413,7 @@ class Control:
         others = [[other, self._addresses[other]] for other in members if other in self._addresses]
         others = [other for other in others if other[0] != key]
         run = self.elastic
-        counts = lives.get(key, -1), run.min_members, run.max_members
-        return Known(others, *counts, run.about, list(run.witnesses))
+        return Known(others, lives.get(key, -1), run.min_members, run.max_members, run.about)
 
     def _introduce(self, joiner: str, address: str) -> None:
         """Who cannot be called is told of a joiner that can."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from tweed import _core
 from tweed.elastic.messages import TEXT
@@ -60,6 +60,9 @@ class Linked:
 
     def __len__(self) -> int:
         return len(self._link_of)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._link_of))
 
     def __contains__(self, key: str) -> bool:
         return key in self._link_of

@@ -37,7 +37,7 @@ def start(store: Any, rank: int, size: int, elastic: Elastic, timeout_s: float =
 
     Raises:
       UsageError: there are more founders than there may be members, or fewer than there must be; a witness
-        has seen another run; one of them has another secret.
+        has seen another run; one of them has another secret, or other witnesses than rank 0.
       PeerLost: a witness is not reached.
       DeadlineExceeded: one of them did not come in time.
     """
@@ -158,7 +158,6 @@ def join(address: str | None = None, elastic: Elastic = _OF_OTHERS, timeout_s: f
         min_members=run.least,
         max_members=run.most,
         about=run.about,
-        witnesses=tuple(run.witnesses),
     )
     node = _core.MemberNode.joiner(me, list(joiner.addresses), _settings(elastic, 0))
     return Control(links, node, (joiner.linked, joiner.addresses), joiner.early, own, elastic)
@@ -175,23 +174,30 @@ def _settings(elastic: Elastic, seed: int) -> dict[str, int]:
     return settings(elastic.min_members, elastic.max_members, seed)
 
 
-def _voters(store: Any, rank: int, elastic: Elastic) -> list[tuple[str, int]]:
-    """Witnesses, and which of their lives these are. Rank 0 asks: all are to begin with one epoch."""
+def _voters(store: Any, rank: int, elastic: Elastic) -> list[tuple[str, int, str]]:
+    """Witnesses, which of their lives these are, and where they are called. Rank 0 asks them: all are to
+    begin with one epoch."""
     if rank == 0:
         try:
-            store.set(_VOTERS, json.dumps([_life(one, elastic) for one in elastic.witness_addresses()]))
+            store.set(_VOTERS, json.dumps([_life(one) for one in elastic.witness_addresses()]))
         except TweedError as error:
             store.set(_VOTERS, json.dumps(str(error)))
             raise
     said = json.loads(store.get(_VOTERS))
     if isinstance(said, str):
         raise PeerLost(f"rank 0 cannot begin: {said}")
-    return [(key, incarnation) for key, incarnation in said]
+    given = {str(one) for one in elastic.witness_addresses()}
+    if given != (known := {f"{key}@{place}" for key, _, place in said}):
+        raise UsageError(
+            f"rank 0 has the witnesses {sorted(known)}, and this process was given {sorted(given)}: give "
+            "Elastic(witnesses=...) the same at all"
+        )
+    return [(key, incarnation, place) for key, incarnation, place in said]
 
 
-def _life(witness: HubAddress, elastic: Elastic) -> tuple[str, int]:
-    """A witness's key, and its incarnation. Raises: see `start`."""
-    links = opened(Credentials.of(elastic.key_file), MOST_BYTES)
+def _life(witness: HubAddress) -> tuple[str, int, str]:
+    """A witness's key, its incarnation, and where it is called. Raises: see `start`."""
+    links = opened(Credentials.of(None).anonymous, MOST_BYTES)
     try:
         link = links.call(witness.place, witness.key)
         links.send(link, packed(Hello(witness.place)))
@@ -209,14 +215,14 @@ def _life(witness: HubAddress, elastic: Elastic) -> tuple[str, int]:
     raise PeerLost(f"the witness at {witness.place} does not answer within {_WITNESS_S:g} s")
 
 
-def _unused(witness: HubAddress, said: Life) -> tuple[str, int]:
+def _unused(witness: HubAddress, said: Life) -> tuple[str, int, str]:
     if said.epoch:
         raise UsageError(
             f"the witness at {witness.place} knows epoch {said.epoch} of another run, and would take that "
             "for the last one: start it with another --state"
         )
     assert witness.key is not None  # `Elastic` has looked
-    return witness.key, said.incarnation
+    return witness.key, said.incarnation, witness.place
 
 
 def _meet(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from tweed.elastic import packing
@@ -51,15 +51,14 @@ class Hello:
 class Known:
     """The answer: who else there is, members first in the order of their ranks, as pairs of key and address;
     the highest incarnation that is known of the one that asks, -1 for none; and of the run how few and how
-    many members it may have, what it says about itself, and where its witnesses are. Another joiner knows
-    nothing of the run, and has 0 there."""
+    many members it may have, and what it says about itself. Another joiner knows nothing of the run, and
+    has 0 there."""
 
     others: list[list[str]]
     incarnation: int
     least: int = 0
     most: int = 0
     about: str = ""
-    witnesses: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +67,15 @@ class Life:
 
     incarnation: int
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Where a process is called that wants to take a witness's place: it asks those that call it. Witnesses
+    pass this on to members."""
+
+    key: str
+    address: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +116,10 @@ class Got:
     count: int
 
 
-Text = Meeting | Hello | Known | Life | Ask | Give | Refused | Got
+Text = Meeting | Hello | Known | Life | Candidate | Ask | Give | Refused | Got
 
 _KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (Meeting, Hello, Known, Life, Ask, Give, Refused, Got)
+    kind.__name__: kind for kind in (Meeting, Hello, Known, Life, Candidate, Ask, Give, Refused, Got)
 }
 _SOUND: dict[str, Callable[[Any], bool]] = {
     "int": lambda value: type(value) is int and -1 <= value < 1 << 63,

@@ -8,6 +8,8 @@ use crate::hub::Key;
 pub const MOST_MEMBERS: usize = 1024;
 /// No epoch has more witnesses.
 pub const MOST_WITNESSES: usize = 15;
+/// No place at which a witness is called is longer: the longest name of a host, and a port.
+pub const MOST_PLACE_BYTES: usize = 260;
 /// No epoch lists more missing links.
 pub const MOST_MISSING: usize = 4096;
 
@@ -20,13 +22,31 @@ pub struct Member {
     pub incarnation: u64,
 }
 
+/// One of those that decide on the next epoch without a part in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Witness {
+    /// Itself.
+    pub member: Member,
+    /// Where members call it, in their drivers' words.
+    pub place: String,
+}
+
+/// What a process asks for that wants to be a witness.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// The witness in whose place it wants to be; its own key, if it is another life of that one.
+    pub of: Key,
+    /// See [`Witness`].
+    pub place: String,
+}
+
 /// Who decides on the next epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Voters {
     /// The members.
     Members,
     /// These alone: then members may be lost all but one at once.
-    Witnesses(Vec<Member>),
+    Witnesses(Vec<Witness>),
 }
 
 /// Who is a member, from when on.
@@ -54,10 +74,10 @@ impl Epoch {
     }
 
     /// Whose votes count.
-    pub fn voters(&self) -> &[Member] {
+    pub fn voters(&self) -> Vec<Member> {
         match &self.voters {
-            Voters::Members => &self.members,
-            Voters::Witnesses(witnesses) => witnesses,
+            Voters::Members => self.members.clone(),
+            Voters::Witnesses(witnesses) => witnesses.iter().map(|witness| witness.member).collect(),
         }
     }
 
@@ -81,22 +101,24 @@ impl Epoch {
 
     /// The witness with this key.
     pub fn witness(&self, key: &Key) -> Option<Member> {
-        match &self.voters {
-            Voters::Members => None,
-            Voters::Witnesses(witnesses) => witnesses.iter().find(|other| other.key == *key).copied(),
-        }
+        let Voters::Witnesses(witnesses) = &self.voters else { return None };
+        witnesses.iter().map(|witness| witness.member).find(|other| other.key == *key)
     }
 
     /// Whether it can be an epoch at all, whoever says so.
     pub fn is_sound(&self) -> bool {
         let keys: BTreeSet<&Key> = self.members.iter().map(|member| &member.key).collect();
-        let voters: BTreeSet<&Key> = self.voters().iter().map(|voter| &voter.key).collect();
+        let voters: BTreeSet<Key> = self.voters().iter().map(|voter| voter.key).collect();
         let (count, votes) = (self.members.len(), self.voters().len());
-        let most = if self.voters == Voters::Members { MOST_MEMBERS } else { MOST_WITNESSES };
+        let (most, witnesses) = match &self.voters {
+            Voters::Members => (MOST_MEMBERS, &[][..]),
+            Voters::Witnesses(witnesses) => (MOST_WITNESSES, &witnesses[..]),
+        };
         let fits = |&(low, high): &(u16, u16)| low < high && usize::from(high) < count;
         (1..=MOST_MEMBERS).contains(&count)
             && (1..=most).contains(&votes)
             && (keys.len(), voters.len()) == (count, votes)
+            && witnesses.iter().all(|witness| witness.place.len() <= MOST_PLACE_BYTES)
             && self.missing.len() <= MOST_MISSING
             && self.missing.iter().all(fits)
             && self.missing.is_sorted_by(|a, b| a < b)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Member, Settings};
+use super::{Member, Seat, Settings};
 use crate::hub::Key;
 
 /// So many are remembered.
@@ -13,7 +13,8 @@ const MOST_DOUBLINGS: u32 = 10;
 #[derive(Clone, Debug)]
 struct Waiting {
     member: Member,
-    witness: bool,
+    /// None: as a member.
+    seat: Option<Seat>,
     asked: u64,
 }
 
@@ -33,7 +34,7 @@ pub struct Joins {
 impl Joins {
     /// A process asks to be let in, as a member or in the place of a witness. Returns for how many ticks it should not ask
     /// again; 0: it waits to be let in.
-    pub fn ask(&mut self, member: Member, witness: bool, now: u64, settings: &Settings) -> u64 {
+    pub fn ask(&mut self, member: Member, seat: Option<Seat>, now: u64, settings: &Settings) -> u64 {
         let barred = self.barred(&member.key, now, settings);
         if barred > 0 {
             return barred;
@@ -44,7 +45,7 @@ impl Joins {
         {
             return settings.penalty.max(1);
         }
-        self.waiting.insert(member.key, Waiting { member, witness, asked: now });
+        self.waiting.insert(member.key, Waiting { member, seat, asked: now });
         0
     }
 
@@ -53,9 +54,14 @@ impl Joins {
         self.waiting.retain(|_, waiting| now - waiting.asked < settings.silence);
     }
 
-    /// Who waits, by key.
-    pub(super) fn waiting(&self, witness: bool) -> impl Iterator<Item = Member> + '_ {
-        self.waiting.values().filter(move |waiting| waiting.witness == witness).map(|waiting| waiting.member)
+    /// Who waits to be a member, by key.
+    pub(super) fn members(&self) -> impl Iterator<Item = Member> + '_ {
+        self.waiting.values().filter(|waiting| waiting.seat.is_none()).map(|waiting| waiting.member)
+    }
+
+    /// Who waits to be a witness, by key.
+    pub(super) fn witnesses(&self) -> impl Iterator<Item = (Member, &Seat)> {
+        self.waiting.values().filter_map(|waiting| Some((waiting.member, waiting.seat.as_ref()?)))
     }
 
     /// It is in, or will not be.
@@ -99,14 +105,14 @@ mod tests {
         let (mut joins, mut waits) = (Joins::default(), Vec::new());
         for _ in 0..5 {
             joins.lost(A.key, 1000);
-            waits.push(joins.ask(A, false, 1000, &settings));
+            waits.push(joins.ask(A, None, 1000, &settings));
         }
         assert_eq!(waits, [0, 100, 200, 400, 800]);
-        assert_eq!(joins.ask(A, false, 1799, &settings), 1);
-        assert_eq!(joins.ask(A, false, 1800, &settings), 0);
-        assert_eq!(joins.ask(A, false, 1000 + 3201, &settings), 0);
+        assert_eq!(joins.ask(A, None, 1799, &settings), 1);
+        assert_eq!(joins.ask(A, None, 1800, &settings), 0);
+        assert_eq!(joins.ask(A, None, 1000 + 3201, &settings), 0);
         joins.lost(A.key, 5000);
-        assert_eq!(joins.ask(A, false, 5000, &settings), 0);
+        assert_eq!(joins.ask(A, None, 5000, &settings), 0);
     }
 
     #[test]
@@ -114,8 +120,8 @@ mod tests {
         let settings = Settings::new(1, 8);
         let later = Member { incarnation: 2, ..A };
         let mut joins = Joins::default();
-        assert_eq!(joins.ask(later, false, 1, &settings), 0);
-        assert!(joins.ask(A, false, 2, &settings) > 0);
-        assert_eq!(joins.waiting(false).collect::<Vec<_>>(), [later]);
+        assert_eq!(joins.ask(later, None, 1, &settings), 0);
+        assert!(joins.ask(A, None, 2, &settings) > 0);
+        assert_eq!(joins.members().collect::<Vec<_>>(), [later]);
     }
 }

@@ -1,10 +1,12 @@
 //! What members send each other, and what a witness stores: records whose lengths are looked at before memory is taken.
 
-use super::{Acceptor, Ballot, Epoch, Member, Ranks, Record, Voters};
-use super::{MOST_MEMBERS, MOST_MISSING, MOST_WITNESSES};
+use super::{Acceptor, Ballot, Epoch, Member, Ranks, Record, Seat, Voters, Witness};
+use super::{MOST_MEMBERS, MOST_MISSING, MOST_PLACE_BYTES, MOST_WITNESSES};
 
 const MEMBER_BYTES: usize = 40;
-const MOST_EPOCH_BYTES: usize = 64 + (MOST_MEMBERS + MOST_WITNESSES) * MEMBER_BYTES + 4 * MOST_MISSING;
+const WITNESS_BYTES: usize = MEMBER_BYTES + 2 + MOST_PLACE_BYTES;
+const MOST_EPOCH_BYTES: usize =
+    64 + MOST_MEMBERS * MEMBER_BYTES + MOST_WITNESSES * WITNESS_BYTES + 4 * MOST_MISSING;
 /// No message and no record is longer.
 pub const MOST_BYTES: usize = 256 + 2 * MOST_EPOCH_BYTES;
 
@@ -32,8 +34,8 @@ pub struct Beat {
 pub enum Message {
     /// Between all members, and between them and witnesses.
     Beat(Beat),
-    /// This process wants to be a member, or a witness in its own place.
-    Join { member: Member, witness: bool },
+    /// This process wants to be a member, or a witness.
+    Join { member: Member, seat: Option<Seat> },
     /// It should not ask again for so many ticks.
     Later { incarnation: u64, ticks: u64 },
     /// Promise that no lower ballot is accepted any more.
@@ -56,7 +58,7 @@ impl Message {
         let mut out = Writer(Vec::new());
         match self {
             Message::Beat(beat) => out.byte(1).beat(beat),
-            Message::Join { member, witness } => out.byte(2).member(*member).byte(u8::from(*witness)),
+            Message::Join { member, seat } => out.byte(2).member(*member).seat(seat.as_ref()),
             Message::Later { incarnation, ticks } => out.byte(3).long(*incarnation).long(*ticks),
             Message::Prepare { base, ballot } => out.byte(4).long(*base).ballot(*ballot),
             Message::Promise { base, ballot, voter, accepted } => {
@@ -77,7 +79,7 @@ impl Message {
         let mut from = Reader(bytes);
         let message = match from.byte()? {
             1 => Message::Beat(from.beat()?),
-            2 => Message::Join { member: from.member()?, witness: from.flag()? },
+            2 => Message::Join { member: from.member()?, seat: from.seat()? },
             3 => Message::Later { incarnation: from.long()?, ticks: from.long()? },
             4 => Message::Prepare { base: from.long()?, ballot: from.ballot()? },
             5 => {
@@ -153,6 +155,25 @@ impl Writer {
         self
     }
 
+    fn place(&mut self, place: &str) -> &mut Writer {
+        self.short(place.len()).0.extend(place.as_bytes());
+        self
+    }
+
+    fn seat(&mut self, seat: Option<&Seat>) -> &mut Writer {
+        let Some(Seat { of, place }) = seat else { return self.byte(0) };
+        self.byte(1).0.extend(of);
+        self.place(place)
+    }
+
+    fn witnesses(&mut self, witnesses: &[Witness]) -> &mut Writer {
+        self.short(witnesses.len());
+        witnesses.iter().for_each(|witness| {
+            self.member(witness.member).place(&witness.place);
+        });
+        self
+    }
+
     fn ballot(&mut self, ballot: Ballot) -> &mut Writer {
         self.long(ballot.round).member(ballot.by)
     }
@@ -178,7 +199,7 @@ impl Writer {
         self.long(epoch.number).long(epoch.first_step).byte(u8::from(epoch.broken)).members(&epoch.members);
         match &epoch.voters {
             Voters::Members => self.byte(0),
-            Voters::Witnesses(witnesses) => self.byte(1).members(witnesses),
+            Voters::Witnesses(witnesses) => self.byte(1).witnesses(witnesses),
         };
         self.short(epoch.missing.len());
         epoch.missing.iter().for_each(|&(low, high)| {
@@ -228,6 +249,25 @@ impl Reader<'_> {
         (0..count).map(|_| self.member()).collect()
     }
 
+    fn place(&mut self) -> Option<String> {
+        let length = self.count(MOST_PLACE_BYTES, 1)?;
+        let (place, rest) = self.0.split_at(length);
+        self.0 = rest;
+        String::from_utf8(place.to_vec()).ok()
+    }
+
+    fn seat(&mut self) -> Option<Option<Seat>> {
+        if !self.flag()? {
+            return Some(None);
+        }
+        Some(Some(Seat { of: self.array()?, place: self.place()? }))
+    }
+
+    fn witnesses(&mut self) -> Option<Vec<Witness>> {
+        let count = self.count(MOST_WITNESSES, MEMBER_BYTES)?;
+        (0..count).map(|_| Some(Witness { member: self.member()?, place: self.place()? })).collect()
+    }
+
     fn ballot(&mut self) -> Option<Ballot> {
         Some(Ballot { round: self.long()?, by: self.member()? })
     }
@@ -253,7 +293,7 @@ impl Reader<'_> {
         let members = self.members(MOST_MEMBERS)?;
         let voters = match self.flag()? {
             false => Voters::Members,
-            true => Voters::Witnesses(self.members(MOST_WITNESSES)?),
+            true => Voters::Witnesses(self.witnesses()?),
         };
         let count = self.count(MOST_MISSING, 4)?;
         let missing: Option<Vec<(u16, u16)>> =
@@ -275,7 +315,7 @@ mod tests {
         let epoch = Epoch {
             number: 7,
             members: (0..4).map(member).collect(),
-            voters: Voters::Witnesses(vec![member(9)]),
+            voters: Voters::Witnesses(vec![Witness { member: member(9), place: "häuschen:7070".into() }]),
             missing: vec![(0, 1), (2, 3)],
             first_step: 1 << 40,
             broken: true,
@@ -291,7 +331,8 @@ mod tests {
                 hears_you: false,
                 mutual,
             }),
-            Message::Join { member: voter, witness: true },
+            Message::Join { member: voter, seat: None },
+            Message::Join { member: voter, seat: Some(Seat { of: [8; 32], place: "[::1]:7070".into() }) },
             Message::Later { incarnation: 1, ticks: 2 },
             Message::Prepare { base, ballot },
             Message::Promise { base, ballot, voter, accepted: Some((ballot, epoch.clone())) },
@@ -320,11 +361,12 @@ mod tests {
             key[..8].copy_from_slice(&number.to_le_bytes());
             Member { key, incarnation: 0 }
         };
+        let witness = |number| Witness { member: id(number), place: "x".repeat(MOST_PLACE_BYTES) };
         let pairs = (0..MOST_MEMBERS as u16)
             .flat_map(|low| (low + 1..MOST_MEMBERS as u16).map(move |high| (low, high)));
         let epoch = Epoch {
             members: (0..MOST_MEMBERS).map(id).collect(),
-            voters: Voters::Witnesses((0..MOST_WITNESSES).map(id).collect()),
+            voters: Voters::Witnesses((0..MOST_WITNESSES).map(witness).collect()),
             missing: pairs.take(MOST_MISSING).collect(),
             ..Epoch::first(Vec::new(), Voters::Members)
         };

@@ -34,11 +34,13 @@
 //!
 //! **Witnesses** have no data and propose nothing. Their promises have to outlive their process: [`Action::Store`] comes before what
 //! may only be sent when it is stored, and [`Node::restored`] begins from it under the same incarnation. One that lost what it stored
-//! comes as a new incarnation, and is voter again when an epoch says so.
+//! comes as a new incarnation, and is voter again when an epoch says so. So may another process in its place ([`Seat`]): the voters of
+//! the next epoch, and where they are called, are a part of its value, on which the voters of the last one agree. The old one has no
+//! vote from then on, whether it lives or not.
 //!
 //! What cannot happen: two epochs of one number; an epoch with a key twice, or with fewer members than the minimum;
 //! a vote by a process that has forgotten an earlier one. What can: if half of the voters or more are gone for good, there is no
-//! next epoch, whatever is left; it waits, and [`Node::standing`] says for whom.
+//! next epoch, whatever is left, and so nobody takes their places; it waits, and [`Node::standing`] says for whom.
 
 mod acceptor;
 mod epoch;
@@ -52,7 +54,9 @@ mod standing;
 mod view;
 
 pub use acceptor::{Acceptor, Answer, Ballot};
-pub use epoch::{Epoch, Member, Voters, MOST_MEMBERS, MOST_MISSING, MOST_WITNESSES};
+pub use epoch::{
+    Epoch, Member, Seat, Voters, Witness, MOST_MEMBERS, MOST_MISSING, MOST_PLACE_BYTES, MOST_WITNESSES,
+};
 pub use joins::Joins;
 pub use message::{Beat, Message, MOST_BYTES};
 pub use node::{Action, Node, Record};

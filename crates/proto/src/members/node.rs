@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use tweed_rng::{mix, Rng};
 
 use super::{
-    Acceptor, Beat, Epoch, Joins, Member, Message, Proposer, Settings, Standing, View, Voters, MOST_MEMBERS,
+    Acceptor, Beat, Epoch, Joins, Member, Message, Proposer, Seat, Settings, Standing, View, Voters,
+    MOST_MEMBERS,
 };
 use crate::hub::Key;
 
@@ -42,17 +43,12 @@ pub struct Record {
     pub acceptor: Acceptor,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
-    Member,
-    Witness,
-}
-
 /// See the theory of operation in [`members`](super).
 #[derive(Clone, Debug)]
 pub struct Node {
     me: Member,
-    role: Role,
+    /// As a witness it wants to have this; None: it is a member, or wants to be one.
+    seat: Option<Seat>,
     settings: Settings,
     /// Whom a process asks that is not in, or that hears of nobody.
     contacts: Vec<Key>,
@@ -80,38 +76,43 @@ pub struct Node {
 impl Node {
     /// One of the members that hold `epoch` from the start.
     pub fn founder(me: Member, epoch: Epoch, settings: Settings) -> Node {
-        let mut node = Node::new(me, Role::Member, settings);
+        let mut node = Node::new(me, None, settings);
         node.adopt(epoch);
         node
     }
 
     /// A process that wants to join; it asks those of `contacts`.
     pub fn joiner(me: Member, contacts: Vec<Key>, settings: Settings) -> Node {
-        Node { contacts: others(contacts, me), ..Node::new(me, Role::Member, settings) }
+        Node { contacts: others(contacts, me), ..Node::new(me, None, settings) }
     }
 
-    /// A witness. It asks `contacts` to be put in the place of an earlier life of its own, unless `epoch` names it. Which life it
-    /// is has to be stored before it says so.
-    pub fn witness(me: Member, epoch: Option<Epoch>, contacts: Vec<Key>, settings: Settings) -> Node {
-        let mut node = Node { contacts: others(contacts, me), ..Node::new(me, Role::Witness, settings) };
+    /// A witness. It asks `contacts` for its seat, unless `epoch` names it. Which life it is has to be stored before it says so.
+    pub fn witness(
+        me: Member,
+        epoch: Option<Epoch>,
+        seat: Seat,
+        contacts: Vec<Key>,
+        settings: Settings,
+    ) -> Node {
+        let mut node = Node { contacts: others(contacts, me), ..Node::new(me, Some(seat), settings) };
         node.store();
         epoch.into_iter().for_each(|epoch| node.adopt(epoch));
         node
     }
 
     /// A witness that goes on from what it has stored.
-    pub fn restored(record: Record, contacts: Vec<Key>, settings: Settings) -> Node {
-        let mut node = Node::witness(record.me, record.epoch, contacts, settings);
+    pub fn restored(record: Record, seat: Seat, contacts: Vec<Key>, settings: Settings) -> Node {
+        let mut node = Node::witness(record.me, record.epoch, seat, contacts, settings);
         node.acceptor = record.acceptor;
         node.actions.clear();
         node
     }
 
-    fn new(me: Member, role: Role, settings: Settings) -> Node {
+    fn new(me: Member, seat: Option<Seat>, settings: Settings) -> Node {
         let own = me.key.iter().fold(me.incarnation, |sum, &byte| mix(sum ^ u64::from(byte)));
         Node {
             me,
-            role,
+            seat,
             contacts: Vec::new(),
             epoch: None,
             acceptor: Acceptor::default(),
@@ -169,7 +170,7 @@ impl Node {
         if self.now >= self.beat_at {
             self.beat_at = self.now + self.settings.beat;
             let mut to = self.peers();
-            let is_first = self.role == Role::Member && self.first_proposer().is_none();
+            let is_first = !self.is_witness() && self.first_proposer().is_none();
             if is_first || matches!(self.standing, Standing::Waiting(_)) {
                 // Of a split one side may know nobody any more who lives and has gone on: each looks for the other.
                 to.extend(self.contacts.iter().copied().filter(|key| !to.contains(key)).collect::<Vec<_>>());
@@ -177,10 +178,14 @@ impl Node {
             to.into_iter().for_each(|to| self.send_beat(to));
         }
         self.joins.expire(self.now, &self.settings);
-        match self.role {
-            Role::Member => self.review(),
-            Role::Witness => self.standing = Standing::Settled,
+        match self.is_witness() {
+            false => self.review(),
+            true => self.standing = Standing::Settled,
         }
+    }
+
+    fn is_witness(&self) -> bool {
+        self.seat.is_some()
     }
 
     /// The link to a process has ended: it need not fall silent first.
@@ -204,7 +209,7 @@ impl Node {
     pub fn handle_message(&mut self, from: Key, message: Message) {
         match message {
             Message::Beat(beat) => self.heard(from, beat),
-            Message::Join { member, witness } => self.asked(from, member, witness),
+            Message::Join { member, seat } => self.asked(from, member, seat),
             Message::Later { incarnation, ticks } if incarnation == self.me.incarnation => {
                 self.ask_at = self.now + ticks.min(LONGEST_WAIT);
             }
@@ -217,9 +222,9 @@ impl Node {
     /// It is a member or a witness of the last epoch that it knows.
     fn is_in(&self) -> bool {
         let Some(epoch) = &self.epoch else { return false };
-        match self.role {
-            Role::Member => epoch.rank(self.me).is_some(),
-            Role::Witness => epoch.witness(&self.me.key) == Some(self.me),
+        match self.is_witness() {
+            false => epoch.rank(self.me).is_some(),
+            true => epoch.witness(&self.me.key) == Some(self.me),
         }
     }
 
@@ -237,8 +242,8 @@ impl Node {
     fn peers(&self) -> Vec<Key> {
         let Some(epoch) = &self.epoch else { return Vec::new() };
         let mut peers: Vec<Key> = epoch.members.iter().map(|member| member.key).collect();
-        if let (Role::Member, Voters::Witnesses(witnesses)) = (self.role, &epoch.voters) {
-            peers.extend(witnesses.iter().map(|witness| witness.key));
+        if let (false, Voters::Witnesses(witnesses)) = (self.is_witness(), &epoch.voters) {
+            peers.extend(witnesses.iter().map(|witness| witness.member.key));
         }
         peers.retain(|&key| key != self.me.key);
         peers
@@ -264,8 +269,7 @@ impl Node {
 
     fn ask_to_join(&mut self) {
         self.ask_at = self.now + self.settings.beat;
-        let witness = self.role == Role::Witness;
-        let join = Message::Join { member: self.me, witness };
+        let join = Message::Join { member: self.me, seat: self.seat.clone() };
         self.contacts.clone().into_iter().for_each(|to| self.send(to, join.clone()));
     }
 
@@ -291,23 +295,30 @@ impl Node {
         self.view.note(&from, beat, self.now);
     }
 
-    fn asked(&mut self, from: Key, member: Member, witness: bool) {
+    fn asked(&mut self, from: Key, member: Member, seat: Option<Seat>) {
         let Some(epoch) = &self.epoch else { return };
-        let known = if witness { epoch.witness(&member.key) } else { epoch_member(Some(epoch), &member.key) };
-        if known.is_some_and(|known| known >= member) || (witness && known.is_none()) {
+        let (known, has_seat) = match &seat {
+            None => (epoch_member(Some(epoch), &member.key), true),
+            Some(seat) => {
+                let known = epoch.witness(&member.key);
+                (known, known.or_else(|| epoch.witness(&seat.of)).is_some())
+            }
+        };
+        if known.is_some_and(|known| known >= member) || !has_seat {
             let epoch = epoch.clone();
             return self.send(member.key, Message::Decided(epoch));
         }
-        if !self.is_in() || self.role == Role::Witness {
+        if !self.is_in() || self.is_witness() {
             return;
         }
-        let wait = self.joins.ask(member, witness, self.now, &self.settings);
+        let wait = self.joins.ask(member, seat.clone(), self.now, &self.settings);
         if wait > 0 {
             return self.send(member.key, Message::Later { incarnation: member.incarnation, ticks: wait });
         }
         // Who proposes first may not be one that a joiner can ask.
         if from == member.key {
-            self.first_proposer().into_iter().for_each(|to| self.send(to, Message::Join { member, witness }));
+            let join = Message::Join { member, seat };
+            self.first_proposer().into_iter().for_each(|to| self.send(to, join.clone()));
         }
     }
 
@@ -321,7 +332,8 @@ impl Node {
         let gone = gone.filter(|member| epoch.rank(**member).is_none() && !left(&member.key));
         let gone: Vec<Key> = gone.map(|member| member.key).collect();
         gone.into_iter().for_each(|key| self.joins.lost(key, self.now));
-        epoch.members.iter().chain(epoch.voters()).for_each(|member| self.joins.remove(&member.key));
+        let all: Vec<Member> = epoch.members.iter().copied().chain(epoch.voters()).collect();
+        all.iter().for_each(|member| self.joins.remove(&member.key));
         if !self.is_in() {
             self.view = View::new(self.settings.silence); // nobody had reason to send it beats
         }
@@ -331,8 +343,7 @@ impl Node {
         (self.beat_at, self.pause_until, self.outdone) = (0, 0, 0);
         self.remember(&epoch);
         self.epoch = Some(epoch.clone());
-        let peers: Vec<Member> = epoch.members.iter().chain(epoch.voters()).copied().collect();
-        self.view.watch(peers.into_iter().filter(|peer| peer.key != self.me.key), self.now);
+        self.view.watch(all.into_iter().filter(|peer| peer.key != self.me.key), self.now);
         self.was_in |= self.is_in();
         self.store();
         self.actions.push_back(Action::Entered(epoch));
@@ -340,7 +351,7 @@ impl Node {
 
     /// A witness's promises outlive its process.
     fn store(&mut self) {
-        if self.role == Role::Witness {
+        if self.is_witness() {
             let (me, epoch, acceptor) = (self.me, self.epoch.clone(), self.acceptor.clone());
             self.actions.push_back(Action::Store(Record { me, epoch, acceptor }));
         }

@@ -3,7 +3,7 @@
 use tweed_proto::members::Settings;
 use tweed_rng::{mix, Rng};
 
-/// A process of a run: members first, then witnesses.
+/// A process of a run: members first, then the first witnesses, then those that take their places.
 pub type Id = usize;
 
 /// Something that is done to processes or links.
@@ -15,6 +15,8 @@ pub enum Fault {
     Restart(Id),
     /// A witness is started again and has lost what it stored.
     RestartEmpty(Id),
+    /// A witness is to be replaced by a new one.
+    Replace(Id, Id),
     /// A process that never ran wants to join.
     Join(Id),
     /// A process is started twice.
@@ -56,7 +58,7 @@ pub struct Plan {
     pub forgetful: bool,
 }
 
-/// What the seed draws: two to eight founders, up to two who join, up to three witnesses, up to eight faults.
+/// What the seed draws: two to eight founders, up to two who join, up to three witnesses, up to eight faults, and a new witness.
 pub fn scenario(seed: u64) -> Plan {
     let mut rng = Rng::new(mix(seed));
     let founders = 2 + rng.index(7);
@@ -90,6 +92,9 @@ pub fn scenario(seed: u64) -> Plan {
     }
     for _ in 0..rng.index(9) {
         draw(&mut rng, &mut plan);
+    }
+    if witnesses > 0 && rng.bernoulli(0.5) {
+        draw_replacement(&mut rng, &mut plan);
     }
     plan.faults.sort_by_key(|(at, _)| *at);
     plan
@@ -126,4 +131,20 @@ fn draw(rng: &mut Rng, plan: &mut Plan) {
         _ => Fault::Twin(member),
     };
     plan.faults.push((at, fault));
+}
+
+/// A witness that may live is replaced by one that may be killed in turn.
+fn draw_replacement(rng: &mut Rng, plan: &mut Plan) {
+    let (old, new) = (plan.members + rng.index(plan.witnesses), plan.members + plan.witnesses);
+    let at = rng.below(plan.calm);
+    let ticks = 1 + rng.below((plan.calm - at).min(50));
+    if rng.bernoulli(0.5) {
+        plan.faults.push((at, Fault::Kill(old, rng.bernoulli(0.5))));
+    }
+    plan.faults.push((at, Fault::Replace(old, new)));
+    if rng.bernoulli(0.5) {
+        plan.faults.push((at + rng.below(ticks), Fault::Kill(new, rng.bernoulli(0.5))));
+        let again = [Fault::Restart(new), Fault::RestartEmpty(new)];
+        plan.faults.extend(again.get(rng.index(3)).map(|again| (at + ticks, again.clone())));
+    }
 }

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use tweed_proto::hub::Key;
-use tweed_proto::members::{Action, Epoch, Member, Message, Node, Record, Standing, Voters, Why};
+use tweed_proto::members::{
+    Action, Epoch, Member, Message, Node, Record, Seat, Standing, Voters, Why, Witness,
+};
 use tweed_rng::{mix, Rng};
 
 use super::plan::{scenario, Fault, Id, Plan};
@@ -60,6 +62,8 @@ struct World<'a> {
     processes: Vec<Process>,
     lives: u64,
     stored: BTreeMap<Id, Record>,
+    /// By a new witness, the one in whose place it is to be.
+    replaces: BTreeMap<Id, Id>,
     queue: Queue<(usize, Key, Rc<Message>)>,
     cuts: BTreeMap<(Id, Id), u64>,
     split: (Vec<u8>, u64),
@@ -77,10 +81,15 @@ pub(super) fn key(id: Id) -> Key {
     key
 }
 
+fn place(id: Id) -> String {
+    format!("witness {id}")
+}
+
 impl<'a> World<'a> {
     fn new(plan: &'a Plan) -> World<'a> {
         let member = |id| Member { key: key(id), incarnation: 1 };
-        let witnesses = (plan.members..plan.members + plan.witnesses).map(member).collect();
+        let witness = |id| Witness { member: member(id), place: place(id) };
+        let witnesses = (plan.members..plan.members + plan.witnesses).map(witness).collect();
         let voters = if plan.witnesses == 0 { Voters::Members } else { Voters::Witnesses(witnesses) };
         let first = Epoch::first((0..plan.founders).map(member).collect(), voters);
         let mut world = World {
@@ -90,6 +99,7 @@ impl<'a> World<'a> {
             processes: Vec::new(),
             lives: 1,
             stored: BTreeMap::new(),
+            replaces: BTreeMap::new(),
             queue: Queue::new(),
             cuts: BTreeMap::new(),
             split: (Vec::new(), 0),
@@ -103,11 +113,18 @@ impl<'a> World<'a> {
             world.start(id, Node::founder(member(id), first.clone(), plan.settings.clone()));
         }
         for id in plan.members..plan.members + plan.witnesses {
-            let node =
-                Node::witness(member(id), Some(first.clone()), world.contacts(), plan.settings.clone());
-            world.start(id, node);
+            world.witness(id, member(id), Some(first.clone()));
         }
         world
+    }
+
+    fn witness(&mut self, id: Id, me: Member, epoch: Option<Epoch>) {
+        let node = Node::witness(me, epoch, self.seat(id), self.contacts(), self.plan.settings.clone());
+        self.start(id, node);
+    }
+
+    fn seat(&self, id: Id) -> Seat {
+        Seat { of: key(*self.replaces.get(&id).unwrap_or(&id)), place: place(id) }
     }
 
     fn contacts(&self) -> Vec<Key> {
@@ -171,6 +188,11 @@ impl<'a> World<'a> {
             Fault::Kill(id, is_heard) => self.kill(id, is_heard),
             Fault::Restart(id) => self.restart(id, true),
             Fault::RestartEmpty(id) => self.restart(id, false),
+            Fault::Replace(old, new) => {
+                self.replaces.insert(new, old);
+                let me = self.life(new);
+                self.witness(new, me, None);
+            }
             Fault::Join(id) => self.join(id),
             Fault::Twin(id) if self.lives(id) => self.join(id),
             Fault::Twin(_) => {}
@@ -220,17 +242,18 @@ impl<'a> World<'a> {
         if self.lives(id) {
             return;
         }
-        let (settings, contacts) = (self.plan.settings.clone(), self.contacts());
         match self.stored.get(&id).cloned() {
             Some(record) if self.plan.forgetful => {
-                let node = Node::witness(record.me, Some(self.first.clone()), contacts, settings);
-                self.start(id, node);
+                self.witness(id, record.me, Some(self.first.clone()));
             }
-            Some(record) if with_memory => self.start(id, Node::restored(record, contacts, settings)),
+            Some(record) if with_memory => {
+                let (settings, contacts) = (self.plan.settings.clone(), self.contacts());
+                self.start(id, Node::restored(record, self.seat(id), contacts, settings));
+            }
             _ if id < self.plan.members => self.join(id),
             _ => {
                 let me = self.life(id);
-                self.start(id, Node::witness(me, None, contacts, settings));
+                self.witness(id, me, None);
             }
         }
     }
@@ -240,11 +263,10 @@ impl<'a> World<'a> {
         self.start(id, Node::joiner(me, self.contacts(), self.plan.settings.clone()));
     }
 
-    /// A process that finds itself out comes back as another life, unless one runs already.
+    /// A member that finds itself out comes back as another life, unless one runs already. A witness goes on telling others.
     fn return_if_evicted(&mut self, place: usize) {
         let Process { id, ref node, .. } = self.processes[place];
-        let is_witness = id >= self.plan.members;
-        if node.standing() != Standing::Evicted {
+        if node.standing() != Standing::Evicted || id >= self.plan.members {
             return;
         }
         let newer = |process: &Process| {
@@ -252,7 +274,7 @@ impl<'a> World<'a> {
         };
         let has_newer = self.processes.iter().any(newer);
         self.processes[place].is_alive = false;
-        if !has_newer && !is_witness {
+        if !has_newer {
             self.join(id);
         }
     }
@@ -300,7 +322,7 @@ impl<'a> World<'a> {
 
     fn is_cut(&self, from: Id, to: Id) -> bool {
         let (parts, until) = &self.split;
-        let is_apart = *until > self.now && parts[from] != parts[to];
+        let is_apart = *until > self.now && parts.get(from) != parts.get(to);
         is_apart || self.cuts.get(&(from, to)).is_some_and(|until| *until > self.now)
     }
 
@@ -338,8 +360,18 @@ impl<'a> World<'a> {
             return Some(format!("it ends with {}, and these live: {}", text(&last), names(&expected)));
         }
         let wrong = members().find_map(|process| complaint(process, &last, able));
+        let wrong =
+            wrong.or_else(|| living().find_map(|process| self.unseated(process, &last)).filter(|_| able));
         self.report.waiting = u64::from(!able);
         wrong
+    }
+
+    /// A witness that lives has the seat that it asks for, unless another one had it before.
+    fn unseated(&self, process: &Process, last: &Epoch) -> Option<String> {
+        let (id, me) = (process.id, process.node.me());
+        let holder = last.witness(&me.key).or_else(|| last.witness(&self.seat(id).of));
+        let is_without = id >= self.plan.members && holder.is_some_and(|holder| holder != me);
+        is_without.then(|| format!("witness {id} has no vote in {}", text(last)))
     }
 
     /// Who should be in at the end: of each key that does not leave, the last life that lives.
@@ -376,7 +408,8 @@ fn names<'a>(members: impl IntoIterator<Item = &'a Member>) -> String {
 
 fn text(epoch: &Epoch) -> String {
     let Epoch { number, missing, first_step, .. } = epoch;
-    format!("epoch {number} of [{}], missing {missing:?}, from step {first_step}", names(&epoch.members))
+    let (members, voters) = (names(&epoch.members), names(&epoch.voters()));
+    format!("epoch {number} of [{members}], voters [{voters}], missing {missing:?}, from step {first_step}")
 }
 
 fn play(

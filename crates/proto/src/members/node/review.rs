@@ -2,7 +2,7 @@
 
 use super::Node;
 use crate::hub::Key;
-use crate::members::{Epoch, Member, Standing, Voters, Why};
+use crate::members::{Epoch, Member, Seat, Standing, Voters, Why, Witness};
 
 /// What a member would propose now.
 struct Change {
@@ -67,10 +67,11 @@ impl Node {
         let epoch = self.epoch.as_ref()?;
         let members = if change.stay == 0 { 0 } else { change.epoch.members.len() };
         let min = self.settings.min_members.max(1);
-        let heard = epoch.voters().iter().copied();
+        let voters = epoch.voters();
+        let heard = voters.iter().copied();
         let heard = heard.filter(|v| *v == self.me || self.view.is_mutual(&v.key, self.now)).collect();
         if !epoch.is_quorum(&heard) {
-            return Some(Why::NoQuorum { heard: heard.len(), voters: epoch.voters().len() });
+            return Some(Why::NoQuorum { heard: heard.len(), voters: voters.len() });
         }
         (members < min).then_some(Why::TooFew { members, min })
     }
@@ -79,7 +80,7 @@ impl Node {
     fn change(&self) -> Option<Change> {
         let last = self.epoch.as_ref()?;
         let (mut reached, broken) = self.view.reach(last, self.me, self.now);
-        reached.retain(|&rank| !self.joins.waiting(false).any(|joiner| joiner.key == last.members[rank].key));
+        reached.retain(|&rank| !self.joins.members().any(|joiner| joiner.key == last.members[rank].key));
         let kept: Vec<usize> =
             reached.iter().copied().filter(|&rank| !self.leaves(last.members[rank])).collect();
         let members: Vec<Member> = kept.iter().map(|&rank| last.members[rank]).collect();
@@ -102,7 +103,7 @@ impl Node {
         let before = kept.iter().filter(|&&rank| last.members[rank] != self.me).filter(direct);
         let before = before.filter(|&&rank| last.rank(self.me).is_some_and(|own| rank < own)).count() as u64;
         let room = self.settings.max_members.saturating_sub(epoch.members.len());
-        epoch.members.extend(self.joins.waiting(false).take(room));
+        epoch.members.extend(self.joins.members().take(room));
         let join = epoch.members.len() > kept.len() || epoch.voters != last.voters;
         let why = [loss || fresh, join, mended];
         // Who is new may hear one that is not reached, and say so with its first beat.
@@ -120,11 +121,18 @@ impl Node {
         member == self.me || self.view.is_mutual(&member.key, self.now)
     }
 
-    /// Witnesses that were started anew take their own places again.
+    /// Witnesses that were started anew take their own places again, and others those that they ask for: one each.
     fn next_voters(&self, last: &Epoch) -> Voters {
         let Voters::Witnesses(witnesses) = &last.voters else { return Voters::Members };
-        let anew = |old: &Member| self.joins.waiting(true).find(|new| new.key == old.key);
-        Voters::Witnesses(witnesses.iter().map(|old| anew(old).unwrap_or(*old)).collect())
+        let next = |old: &Witness| {
+            let takes = |(new, seat): &(Member, &Seat)| match last.witness(&new.key) {
+                Some(own) => own == old.member,
+                None => seat.of == old.member.key,
+            };
+            let new = self.joins.witnesses().find(takes);
+            new.map_or_else(|| old.clone(), |(member, seat)| Witness { member, place: seat.place.clone() })
+        };
+        Voters::Witnesses(witnesses.iter().map(next).collect())
     }
 
     /// The step after which all that are heard are, and a few more if nothing has broken.

@@ -94,7 +94,7 @@ impl Node {
     fn accepted(&mut self, epoch: &Epoch, ballot: Ballot, voter: Member) {
         let Some(decided) = self.proposer.accepted(epoch, ballot, voter) else { return };
         let mut hear: Vec<Key> = self.peers();
-        hear.extend(decided.members.iter().chain(decided.voters()).map(|member| member.key));
+        hear.extend(decided.members.iter().copied().chain(decided.voters()).map(|member| member.key));
         hear.sort_unstable();
         hear.dedup();
         hear.retain(|&key| key != self.me.key);

@@ -6,7 +6,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tweed.errors import UsageError
 
@@ -82,3 +82,8 @@ class Credentials:
         return cls(
             read("TWEED_SECRET"), read("TWEED_SECRET_FILE"), key_file or read("TWEED_KEY_FILE") or None
         )
+
+    @property
+    def anonymous(self) -> Credentials:
+        """The same secret and a new key: a process has one kind of links at a time with its own."""
+        return replace(self, key_file=None)
