@@ -29,7 +29,7 @@ contributes to a step.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 
 import torch
@@ -135,6 +135,10 @@ class Member:
     def deal(self) -> Deal:
         """The shares of the step that is next."""
         return self.sampler.dealt(self._history)
+
+    def repeat(self, repeats: bool) -> None:
+        """Whether the next step is over the samples of the last one once more; all members say the same."""
+        self.sampler = replace(self.sampler, repeats=repeats)
 
     def samples(self) -> list[int] | None:
         """Those of its share that it has not computed yet, for `contribute`; None: nothing is left.
