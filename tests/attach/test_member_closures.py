@@ -59,7 +59,7 @@ def test_who_is_let_in_within_a_step_gets_its_begin_and_what_has_counted_since()
     with Ranks(waits, 4, place.port, "strong_wolfe") as ranks:
         hear(ranks, dict.fromkeys((1, 2), "waiting for members"))
         place.set("they wait", "")
-        hear(ranks, {1: "ranks [2] get the whole state"})
+        hear(ranks, {1: "ranks (2,) get the whole state"})
         found = list(endings(ranks, 3).values())
     assert len({one.digest for one in found}) == 1
     assert torch.allclose(found[0].flat, undisturbed(STEPS, "strong_wolfe"), rtol=0, atol=1e-12)
