@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ import tweed
 from tests.attach.elastic_loops import BATCH, SAMPLES, TOGETHER, Ended, Trainee, dataset, ended, kill_me
 from tests.faults.ring import logs_here
 from tweed.data.sampler import GlobalOrder
-from tweed.elastic import Elastic, join, start
+from tweed.elastic import Checkpoints, Elastic, join, start
 
 STEPS = 12
 #: A step, and the evaluation within it.
@@ -134,4 +135,27 @@ def waits(rank: int, size: int, port: int, search: str | None) -> Ended:
     with run:
         for _ in run.batches(dataset(), STEPS, BATCH, seed=3, check_every=1):
             searcher.step(closure)
+    return ended(run, searcher, 0)
+
+
+def resumes(
+    rank: int, size: int, port: int, folder: Path, attempt: str, steps: int, by_members: bool
+) -> Ended:
+    """Goes on from what rank 0 has stored, or what all have."""
+    store = dist.PrefixStore(attempt, dist.TCPStore("127.0.0.1", port, is_master=False))
+    searcher, kept = Searcher(rank, "strong_wolfe"), folder / "kept.pt"
+    control = start(store, rank, size, Elastic(1, 4))
+    run, closure = attached(searcher, control, "every_step", lambda *now: False)
+    parts = {"model": searcher.model, "optimizer": searcher.optimizer, "schedule": searcher.schedule}
+    parts |= {"run": run}
+    checkpoints = Checkpoints(folder / "members", 3) if by_members else None
+    with run:
+        if kept.exists() and not by_members:
+            state = torch.load(kept)
+            for name, part in parts.items():
+                part.load_state_dict(state[name])
+        for _ in run.batches(dataset(), steps, BATCH, seed=3, checkpoints=checkpoints):
+            searcher.step(closure)
+        if run.rank == 0:
+            torch.save({name: part.state_dict() for name, part in parts.items()}, kept)
     return ended(run, searcher, 0)
