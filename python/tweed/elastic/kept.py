@@ -59,8 +59,8 @@ class Kept:
         result = since[0][0] if tree["result"] is None and since else tree["result"]
         return Given(sampler.resumed(tree), result, since)
 
-    def load(self, state: State) -> int | None:
-        """The objects become so. Returns how many steps the caller has; None: as many as count.
+    def load(self, state: State) -> int:
+        """The objects become so. Returns how many steps the caller has then.
 
         Raises:
           UsageError: the state has other objects.
@@ -79,5 +79,4 @@ class Kept:
                 )
         for name, kept in self._objects.items():
             kept.load_state_dict(tree["kept"][name])
-        steps: int | None = tree.get("steps")
-        return steps
+        return int(tree.get("steps", tree["where"][0]))  # earlier checkpoints are of plain loops

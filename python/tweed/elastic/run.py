@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import signal
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from types import FrameType
@@ -24,6 +24,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tweed.data.sampler import Sampler
+from tweed.elastic.caller_step import CallerStep
 from tweed.elastic.change import Change
 from tweed.elastic.checkpoint import Checkpoints, writers
 from tweed.elastic.control import Control
@@ -110,11 +111,8 @@ class ElasticRun:
         self._offered = -1  # the step at whose begin this process has copied what joiners were to get
         self._checked = (-1, 0)  # the step and the epoch at which members have compared what they keep
         self._is_new = not control.joins  # a founder that has yet to get the state that all begin with
-        self._given = self._steps = 0  # means that the caller has, and steps: of a plain loop as many
-        self._start: State | None = None  # what is kept, as it was when the caller's step began
-        self._means: list[list[Any]] = []  # means that it has had since then, each with where the steps are
-        self._replays = deque[tuple[Tensor, Sequence[int]]]()  # such means, that others have had
-        self._held: State | None = None  # what others gave within the step, for when that is over
+        self._given = 0  # means that the caller has: of a plain loop as many as steps
+        self._step = CallerStep(self._kept)
         if control.joins:
             self._copy(sampler)
         else:
@@ -125,7 +123,7 @@ class ElasticRun:
     def counted(self) -> int:
         """Steps that the caller's model has in it. A joiner begins with those that it was given, and may be
         given a later state when a member is lost while it follows: a loop is best `while run.counted < n`."""
-        return self._steps
+        return self._step.steps
 
     def begin_step(self) -> None:
         """A step of the caller's begins that may take several means, all over the same samples: those until
@@ -135,25 +133,21 @@ class ElasticRun:
         Cost: a copy of what is kept, and the means stay in memory until the step is over.
         """
         self._end_step()
-        self._start = self._state().copy()
+        self._step.begin(self._member.sampler, self._member.commit.result)
 
     @property
     def replaced(self) -> bool:
         """This joiner was cut off within a step of its caller's, which has no means any more: it gets a
         later state when it begins another one."""
-        return self._held is not None
+        return self._step.is_held
 
     def revert(self) -> None:
         """What is kept becomes as it was when the caller's step began, as that does not count here."""
-        if self._start is not None:
-            self._steps = self._kept.load(self._start) or 0
-            self._start, self._means = None, []
+        self._step.revert()
 
     def _end_step(self) -> None:
-        self._start, self._means = None, []
-        if self._held is not None:
-            self._load(self._held)
-            self._held = None
+        if self._step.end():
+            self._loaded()
 
     def step(
         self, gradient: Callable[[Sequence[int]], Tensor], first: Callable[[], None] | None = None
@@ -191,8 +185,8 @@ class ElasticRun:
 
         Raises: see `step`.
         """
-        self._member.repeat(bool(self._means))
-        while self._held is None and self._member.counted == self._given:
+        self._member.repeat(self._step.is_within)
+        while not self._step.is_held and self._member.counted == self._given:
             if self._control.is_out(self._given, self._groups.epoch):
                 self._groups.leave()
                 raise Left(f"this process has left with {self._given} steps")
@@ -218,9 +212,9 @@ class ElasticRun:
         if self._may_enter(self._control.epoch, self._control.meeting):
             self._enter()
             self._paused()
-        if not self._means:
+        if not self._step.is_within:
             self._check()
-            if self._checkpoints is not None and self._steps % self._checkpoints.every == 0:
+            if self._checkpoints is not None and self.counted % self._checkpoints.every == 0:
                 self._write(self._checkpoints)
         self._begin(first)
         if (samples := self._member.samples()) is not None:
@@ -248,11 +242,9 @@ class ElasticRun:
         if self._member.counted == self._given:
             raise UsageError("no step counts yet: call due() and contribute() until due() gives None")
         self._given += 1
-        self._steps += not self._means
         mean = self._member.commit.result
         assert mean is not None  # of the step that just counted
-        if self._start is not None:
-            self._means.append([mean, [*self._member.sampler.where]])
+        self._step.has(mean, self._member.sampler.where)
         return mean
 
     def is_finite(self, numel: int) -> bool:
@@ -331,24 +323,16 @@ class ElasticRun:
         return self._groups.group
 
     def _state(self) -> State:
-        if self._start is not None:
-            return State.of(self._start.tree | {"since": self._means})
-        return self._kept.state(self._member.sampler, self._member.commit.result, self._steps)
+        return self._step.state(self._member.sampler, self._member.commit.result)
 
-    def _load(self, state: State) -> None:
-        """The caller has this state."""
-        steps = self._kept.load(state)
+    def _loaded(self) -> None:
+        """The caller has another state."""
         self._given = self._member.counted
-        self._steps = self._given if steps is None else steps
         self._control.step(self._given)
 
     def _take_over(self, state: State, given: Given) -> None:
-        """The caller gets this state of others: now, or when its step is over."""
-        self._replays = deque(given.since)
-        if self._means:
-            self._held = state
-        else:
-            self._load(state)
+        if self._step.take_over(state, given):
+            self._loaded()
 
     def _begin(self, first: Callable[[], None] | None) -> None:
         """Rank 0 does what is to be done once before the next step."""
@@ -358,10 +342,10 @@ class ElasticRun:
 
     def _write(self, checkpoints: Checkpoints) -> None:
         """This member's part of a checkpoint; another one where the members have changed since."""
-        now, rank = (self._steps, self._groups.epoch), self._group.rank()
-        if self._steps > 0 and self._wrote != now and rank in self._writers:
+        now, rank = (self.counted, self._groups.epoch), self._group.rank()
+        if self.counted > 0 and self._wrote != now and rank in self._writers:
             number = self._writers.index(rank)
-            checkpoints.write(self._steps, number, len(self._writers), self._state(), now[1])
+            checkpoints.write(self.counted, number, len(self._writers), self._state(), now[1])
             self._wrote = now
 
     def _counted(self) -> None:
@@ -373,27 +357,27 @@ class ElasticRun:
 
     def _check(self) -> None:
         """Members have the same bytes."""
-        now = (self._steps, self._groups.epoch)
-        if self._check_every == 0 or self._steps % self._check_every != 0 or self._checked == now:
+        now = (self.counted, self._groups.epoch)
+        if self._check_every == 0 or self.counted % self._check_every != 0 or self._checked == now:
             return
         self._checked = now
         digests = self._gathered("a check", self._kept.now.digests())
         most, _ = Counter(digest for (digest,) in digests).most_common(1)[0]
         if odd := [rank for rank, (digest,) in enumerate(digests) if digest != most]:
             raise TweedError(
-                f"members differ at step {self._steps}: those of ranks {odd} keep other bytes than "
+                f"members differ at step {self.counted}: those of ranks {odd} keep other bytes than "
                 "the others. Start them again: they join with the state of the others"
             )
 
     def _gathered(self, what: str, value: Any) -> list[Any]:
         """What each member has for this, by rank. Raises: UsageError if another one is elsewhere."""
         found: list[Any] = [None] * self._group.size()
-        dist.all_gather_object(found, (what, self._steps, value), self._group)
+        dist.all_gather_object(found, (what, self.counted, value), self._group)
         for rank, (theirs, step, _) in enumerate(found):
             if theirs != what:
                 raise UsageError(
                     f"rank {rank} is at {theirs} with {step} steps, and this process at {what} with "
-                    f"{self._steps}: let all members' loops end at one step, as `while run.counted < steps`"
+                    f"{self.counted}: let all members' loops end at one step, as `while run.counted < steps`"
                 )
         return [value for *_, value in found]
 
@@ -489,11 +473,11 @@ class ElasticRun:
             state = self._checkpoints.load()
         given = Given(sampler, None, []) if state is None else self._kept.given(state, sampler)
         self._member = Member(self._control.key, given.sampler)
-        self._given = self._steps = self._member.counted
+        self._step.steps = self._member.counted
         if state is not None:
             self._member.copied(given.sampler, given.result)
-            self._load(state)
-        self._control.step(self._given)
+            self._step.load(state)
+        self._loaded()
 
     # Joining.
 
@@ -522,8 +506,8 @@ class ElasticRun:
         assert like is not None  # it was given
 
         def come(epoch: Epoch, meeting: Meeting) -> bool:
-            at = self._member.counted
-            found = self._replays.popleft() if self._replays else self._control.take_result(at, like)
+            replays, at = self._step.replays, self._member.counted
+            found = replays.popleft() if replays else self._control.take_result(at, like)
             results.extend([] if found is None else [found])
             return bool(results) or self._may_enter(epoch, meeting) or self._control.must_ask_again
 
