@@ -28,11 +28,11 @@ def _fill(model: nn.Module, value: float) -> None:
 
 
 def _value(model: nn.Linear) -> float:
-    return float(model.bias)
+    return model.bias.item()
 
 
 def test_a_caller_whose_steps_take_one_mean_gives_what_it_has_now() -> None:
-    model, kept, step = made(1.0)
+    model, _, step = made(1.0)
     step.has(RESULT, AT.where)
     _fill(model, 2.0)
     assert (step.steps, step.is_within) == (1, False)
@@ -43,7 +43,7 @@ def test_a_caller_whose_steps_take_one_mean_gives_what_it_has_now() -> None:
 
 
 def test_who_joins_within_a_step_gets_its_begin_and_the_means_since() -> None:
-    model, kept, step = made(1.0)
+    model, _, step = made(1.0)
     step.steps = 2
     step.begin(AT, None)
     for number in (1.0, 2.0):
@@ -63,7 +63,7 @@ def test_who_joins_within_a_step_gets_its_begin_and_the_means_since() -> None:
 
 
 def test_what_others_give_within_a_step_waits_for_its_end() -> None:
-    model, kept, step = made(1.0)
+    model, _, step = made(1.0)
     step.begin(AT, RESULT)
     step.has(RESULT, AT.where)
     _, _, giver = made(5.0)
@@ -76,7 +76,7 @@ def test_what_others_give_within_a_step_waits_for_its_end() -> None:
 
 
 def test_a_step_that_does_not_count_is_as_if_it_had_not_begun() -> None:
-    model, kept, step = made(1.0)
+    model, _, step = made(1.0)
     step.begin(AT, RESULT)
     step.has(RESULT, AT.where)
     _fill(model, 3.0)
