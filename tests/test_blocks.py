@@ -41,6 +41,7 @@ NOT_RUN = {
         "dataset schedule",
     ),
     "elastic=Elastic(1, 8))  # at all": ("replicas; tests/attach/test_replica.py runs it", "fully_shard"),
+    "closure = run.closure(": ("members; tests/attach/test_member_closures.py runs it", "run batch dataset"),
     "Elastic(1, 8, witnesses=": ("a witness is a process; tests/elastic runs it", ""),
     "checkpoints=Checkpoints(": ("as above", "control sampler keep folder"),
     "strategy=TweedStrategy()": ("tests/integrations runs it", "Trainer"),

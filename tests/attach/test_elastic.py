@@ -275,6 +275,24 @@ def _closure(trainee: Trainee, run: ElasticTraining) -> None:
     trainee.optimizer.step(lambda: 0.0)
 
 
+def _evaluated(trainee: Trainee, run: ElasticTraining, loop: Callable[..., Any]) -> None:
+    """A loop with a closure of the run's."""
+
+    def loss(batch: Any) -> Tensor:
+        x, y = batch
+        return (trainee.model(x) - y).square().mean()
+
+    closure = run.closure(loss)
+    for batch in run.batches(dataset(), 5, BATCH):
+        loop(trainee.optimizer, closure, lambda batch=batch: loss(batch).backward())
+
+
+def _unreached(trainee: Trainee, run: ElasticTraining) -> None:
+    closure = run.closure(lambda batch: torch.zeros((), requires_grad=True) + 1)
+    draw(run)
+    trainee.optimizer.step(closure)
+
+
 def _late(trainee: Trainee, run: ElasticTraining) -> None:
     draw(run)
     run.keep("schedule", trainee.schedule)
@@ -292,7 +310,24 @@ def _no_sync(trainee: Trainee, run: ElasticTraining) -> None:
         (_twice, "one backward pass and one step for each batch"),
         (_no_step, r"optimizer\.step\(\) was not called"),
         (_no_pass, "no backward pass for the last batch"),
-        (_closure, "without one"),
+        (_closure, r"make it by closure = run\.closure"),
+        (lambda trainee, run: _evaluated(trainee, run, lambda opt, ours, own: opt.step()), "make it by"),
+        (
+            lambda trainee, run: _evaluated(trainee, run, lambda opt, ours, own: opt.step(own)),
+            "outside of the",
+        ),
+        (lambda trainee, run: _evaluated(trainee, run, lambda opt, ours, own: ours()), "taken no step"),
+        (lambda trainee, run: _evaluated(trainee, run, lambda opt, ours, own: None), "taken no step"),
+        (_unreached, "reaches no parameter"),
+        (lambda trainee, run: run.closure(lambda batch: batch)(), r"without a batch: loop over run\.batches"),
+        (lambda trainee, run: (draw(run), run.closure(lambda batch: batch)), r"before run\.batches"),
+        (
+            lambda trainee, run: (
+                run.closure(lambda batch: batch),
+                next(run.batches(dataset(), 5, per_member=3)),
+            ),
+            "the same samples: give batch=",
+        ),
         (_late, r"before run\.batches"),
         (lambda trainee, run: run.keep("model", trainee.schedule), "of that name already"),
         (lambda trainee, run: run.keep("a number", 3), "needs state_dict"),

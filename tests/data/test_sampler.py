@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -96,3 +98,17 @@ def test_what_cannot_be_dealt_is_an_error_that_says_why() -> None:
         each.resumed(sampler.position)
     with pytest.raises(UsageError, match="batch must be"):
         Sampler(GlobalOrder(1), 0)
+
+
+@given(st.integers(1, 20), st.integers(1, 5), st.integers(1, 5), st.integers(0, 4))
+def test_a_step_that_repeats_has_the_samples_of_the_last_whoever_is_there(
+    batch: int, before: int, after: int, times: int
+) -> None:
+    sampler = Sampler(GlobalOrder(30), batch).counted(Sampler(GlobalOrder(30), batch).deal(["x"]))
+    first = sampler.deal([str(member) for member in range(before)])
+    now = sampler.counted(first)
+    for _ in range(times):
+        again = replace(now, repeats=True).deal([str(member) for member in range(after)])
+        assert again.places == first.places
+        now = replace(now, repeats=True).counted(again)
+    assert now.step == 2 + times and now.cursor == sampler.counted(first).cursor and not now.repeats

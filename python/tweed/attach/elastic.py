@@ -11,15 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, IterableDataset
 
 from tweed.attach.gradient import GradientExchange
 from tweed.attach.member_checks import check_strategy, follows_models
+from tweed.attach.member_evaluations import MemberEvaluations
 from tweed.attach.member_gradients import MemberGradients
 from tweed.attach.member_movement import MemberMovement
 from tweed.attach.member_rounds import MemberRounds
@@ -100,6 +103,9 @@ class ElasticTraining(Run):
         else:
             self._trained |= dict(zip(names, each, strict=True))
         self._kept: dict[str, Stateful] = {}
+        self._loss: Tensor | None = None  # of an evaluation: there is a closure
+        self._data: dict[tuple[int, ...], Any] = {}  # of the batches of a step
+        self._fetch: Callable[[tuple[int, ...]], Any] = lambda samples: None
 
     def _meet(self, elastic: Elastic | Control) -> tuple[str, str]:
         """The member's key and address; of a replica its first process has the links to the others."""
@@ -206,6 +212,65 @@ class ElasticTraining(Run):
             )
         self._kept[name] = kept
 
+    def closure(self, loss: Callable[[Any], Tensor]) -> Callable[[], Tensor]:
+        """A closure for optimizers that ask for the loss and its gradient several times in a step.
+
+            closure = run.closure(lambda batch: criterion(model(batch[0]), batch[1]))
+            for _ in run.batches(dataset, steps=100, batch=512):
+                optimizer.step(closure)
+
+        It sets gradients to zero, and computes those of this member's share of the step's samples, the same
+        in each evaluation; and of a lost member's, if one is lost. What it returns, and gradients then, are
+        means over all samples of the step, equal at all members. With local steps they are of the batch of
+        this member, as the step is.
+
+        Args:
+          loss: of a batch as it comes out of `batches`, the mean over it; a scalar that backward passes begin
+            with. What it computes must not change from call to call but by the model.
+
+        Raises: UsageError after the first batch. The closure raises it outside of the loop.
+
+        Cost: per evaluation what a step costs with other optimizers. Per step a copy of all that is kept; in
+          memory the batches of the share, and a gradient per evaluation, until the step is over.
+        """
+        if self._elastic is not None or self._loss is not None:
+            raise UsageError("run.closure(): call it once, before run.batches()")
+        self._loss = self._gradients.like.new_zeros(())
+        if isinstance(self._gradients, MemberGradients):
+            self._gradients.add(self._loss)
+            self._terms += ["an optimizer with a closure"]
+
+        def evaluate() -> Tensor:
+            return self._evaluated(loss)
+
+        return evaluate
+
+    def _evaluated(self, loss: Callable[[Any], Tensor]) -> Tensor:
+        steps, mean = self._gradients.steps, self._loss
+        assert mean is not None  # there is a closure
+        if not isinstance(steps, MemberEvaluations | MemberRounds):
+            raise UsageError("a closure of run.closure() was called without a batch: loop over run.batches()")
+        self._zero_grad()
+        for samples in steps.evaluation():
+            self._zero_grad()
+            self._gradients.drawn()
+            with torch.enable_grad():
+                value = loss(self._batch(samples))
+                mean.copy_(value.detach())
+                value.backward()  # type: ignore[no-untyped-call]
+        self._forget_unused()
+        return mean.clone()
+
+    def _batch(self, samples: tuple[int, ...]) -> Any:
+        """Kept for further evaluations."""
+        if samples not in self._data:
+            self._data[samples] = self._fetch(samples)
+        return self._data[samples]
+
+    def _zero_grad(self) -> None:
+        for param in self._params.values():
+            param.grad = None
+
     def batches(  # noqa: PLR0913 - options of a user, by their names
         self,
         dataset: Any,
@@ -260,12 +325,19 @@ class ElasticTraining(Run):
         run = self._begun(dataset, (batch, per_member, seed), (check_every, checkpoints, timeout_s), loader)
         now, feed = self._steps(run, len(dataset), at_most), Feed()
         source: Iterator[Any] | None = None
-        while (samples := self._next(now, steps, first)) is not None:
+
+        def fetch(samples: tuple[int, ...]) -> Any:
+            nonlocal source
             if source is None:
                 feed.expect(samples, now.upcoming)  # workers of a loader draw at once
                 source = iter(DataLoader(dataset, batch_sampler=feed, **loader))
+            return feed.take(source, samples, now.upcoming)
+
+        self._fetch = fetch
+        while (samples := self._next(now, steps, first)) is not None:
+            self._data.clear()
             self._gradients.drawn()
-            yield feed.take(source, samples, now.upcoming)
+            yield fetch(samples) if self._loss is None else self._batch(samples)
 
     def _next(
         self, now: MemberSteps | MemberRounds, steps: int, first: Callable[[], None] | None
@@ -281,7 +353,8 @@ class ElasticTraining(Run):
         optimizers, gradients = list(self._optimizers), self._gradients
         place = (0, 1) if self._replica is None else (self._replica.rank, self._replica.size)
         if isinstance(gradients, MemberGradients):
-            gradients.steps = MemberSteps(run, numel, at_most, self._kept, optimizers, place)
+            made = MemberSteps if self._loss is None else MemberEvaluations
+            gradients.steps = made(run, numel, at_most, self._kept, optimizers, place)
             return gradients.steps
         if at_most is not None:
             raise UsageError(
@@ -315,6 +388,11 @@ class ElasticTraining(Run):
                 "member is lost: give a data set with __len__ and __getitem__"
             )
         batch, per_member, seed = deal
+        if per_member is not None and self._loss is not None and self._every == 1:
+            raise UsageError(
+                "run.batches(per_member=...) leaves the samples of a lost member to the next step, and all "
+                "evaluations of a closure in a step are over the same samples: give batch="
+            )
         if (batch is None) == (per_member is None):
             raise UsageError(
                 "run.batches(): give batch=, samples of a step of all members together, or per_member=, of "
@@ -324,7 +402,10 @@ class ElasticTraining(Run):
         sampler = Sampler(GlobalOrder(len(dataset), seed), total, per_member is not None)
         if self._elastic is None:
             loaded = self._gradients.loaded
-            self._elastic = self._made(sampler if loaded is None else sampler.resumed(loaded), options)
+            begin = sampler if loaded is None else sampler.resumed(loaded)
+            if self._loss is not None and self._every == 1:  # evaluations are counted on from the steps
+                begin = replace(begin, step=begin.cursor // begin.batch)
+            self._elastic = self._made(begin, options)
         elif self._elastic.samples != sampler.samples:
             raise UsageError("run.batches(): a run has one data set, one seed and one batch to its end")
         return self._elastic
@@ -358,12 +439,17 @@ class ElasticTraining(Run):
         return None if self._elastic is None else self._elastic.position
 
     def _before_step(self, has_closure: bool) -> None:
-        if has_closure:
+        if has_closure != (self._loss is not None):
             raise UsageError(
-                "elastic: an optimizer whose step has a closure computes samples again and again, and who "
-                "joins could not replay it. Call step() without one"
+                "an optimizer's closure has to learn from the run which samples are its own, also of a lost "
+                "member: make it by closure = run.closure(loss) before run.batches(), where loss(batch) is "
+                "the mean over a batch, and call optimizer.step(closure); or take an optimizer without one"
             )
         super()._before_step(has_closure)
+        if not has_closure:
+            self._forget_unused()
+
+    def _forget_unused(self) -> None:
         for name in self._gradients.unused:
             self._params[name].grad = None  # optimizers pass over it
 

@@ -63,6 +63,7 @@ class GradientExchange:
         self.paused = False
         self._fresh = False  # has there been an exchange since the last step?
         self._passes = 0  # backward passes since the last step that were exchanged
+        self.within_step = False  # those of a closure are meant to be, each by itself
         self._of_all = place
         late_first = list(params.items())[::-1]  # as a backward pass reaches them, more or less
         first_bytes = min(bucket_bytes, FIRST_BUCKET_BYTES)
@@ -125,7 +126,7 @@ class GradientExchange:
         if self._open and (not nested or self._started == len(self._buckets)):
             self._exchange()
             self._ended = self._task
-            self._passes += 1
+            self._passes += not self.within_step
             if self._passes == 2 and self._of_all.owners.rank == 0:
                 _say_once(_ACCUMULATED)
 
@@ -185,6 +186,7 @@ class GradientExchange:
 
     def after_step(self, norm: float | None) -> None:
         """See `Exchange`."""
+        self.within_step = False
         self.reducer.after_step(norm)
 
     def shards(self) -> Iterator[Any]:

@@ -50,6 +50,11 @@ class MemberGradients(GradientReducer):
         numel = sum(one.bucket.values.numel() for one in self.buckets)
         self.sizes = numel, sum(len(one.names) for one in self.buckets) + sum(one.numel() for one in buffers)
 
+    def add(self, buffer: Tensor) -> None:
+        """Before the first batch: this becomes the mean of all members', too."""
+        self._buffers = [*self._buffers, buffer]
+        self.sizes = self.sizes[0], self.sizes[1] + buffer.numel()
+
     def wanted(self) -> bool:
         """See `GradientReducer`."""
         if self.steps is None:

@@ -40,7 +40,7 @@ class MemberMovement:
       thrown_away: the gradients of the batch that is out are.
       result: of the last round that counts; `finite`: all its values are, also those of other processes.
       loaded: see `MemberGradients`.
-      paused, differs, unused: nothing here.
+      paused, differs: nothing here.
 
     Cost: memory for two more models, and what `outer` keeps.
     """
@@ -57,7 +57,6 @@ class MemberMovement:
         self._counts, self._position = counts, position
         self.paused, self.differs, self.thrown_away = False, False, False
         self.steps: MemberRounds | None = None
-        self.unused: set[str] = set()
         self.loaded: Mapping[str, Any] | None = None
         shards = {name: local(param.detach()) for name, param in params.items()}
         members = assign([item(shard) for shard in shards.values()], bucket_bytes)
@@ -127,9 +126,11 @@ class MemberMovement:
                 "run.batches(dataset, steps, batch) instead of a DataLoader of your own"
             )
         self.steps.before_step()
-        if self.thrown_away:
-            for param in self._params.values():
-                param.grad = None  # optimizers pass over it
+
+    @property
+    def unused(self) -> set[str]:
+        """Names of the parameters that have no gradient in this step."""
+        return set(self._params) if self.thrown_away else set()
 
     def drawn(self) -> None:
         """The loop gets a batch."""

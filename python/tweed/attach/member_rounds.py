@@ -80,6 +80,7 @@ class MemberRounds:
         self._kept, self._optimizers, self._movement = kept, optimizers, movement
         self._place, self._began = place, began
         self._pass, self._batches = _Pass.NONE, deque[_Batch]()
+        self._batch: tuple[int, ...] = ()
         self._samples, self._size = 0, 1  # of the pass, and of a batch of the first one
         self._start: Any = None  # what is kept, as it was when the round began
         self._end: Any = None  # and behind the first pass
@@ -104,9 +105,14 @@ class MemberRounds:
             self.left = True
             return None
         self._waits = True
-        batch, count = self._batches.popleft()
+        self._batch, count = self._batches.popleft()
         self._movement.thrown_away = count == 0
-        return batch
+        return self._batch
+
+    def evaluation(self) -> Iterator[tuple[int, ...]]:
+        """The batch of an evaluation of a closure: a local step has one. Raises: see `before_step`."""
+        self.before_step()
+        yield self._batch
 
     def before_step(self) -> None:
         """An optimizer is about to step. Raises: UsageError without a batch."""

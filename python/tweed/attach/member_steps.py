@@ -38,7 +38,9 @@ from tweed.errors import Left, UsageError
 _FILLER = 2
 
 
-class _Phase(Enum):
+class Phase(Enum):
+    """Of an iteration."""
+
     OVER, DRAWN, COUNTED, VOID = auto(), auto(), auto(), auto()
 
 
@@ -72,7 +74,7 @@ class MemberSteps:
         self._place = place
         self._run, self._at_most, self._kept, self._optimizers = run, at_most, kept, optimizers
         self._filler = filler_of(numel)
-        self._phase, self.samples, self.left = _Phase.OVER, 0, False
+        self._phase, self.samples, self.left = Phase.OVER, 0, False
         self._due: list[int] | None = None
         self._finite = True
         self._before: Any = None
@@ -82,17 +84,19 @@ class MemberSteps:
         self._end_iteration()
         if self.left or self._run.counted >= steps:
             return None
+        found = self._draw(first)
+        self._before = snapshot(self._kept, self._optimizers)
+        return found
+
+    def _draw(self, first: Callable[[], None] | None = None) -> tuple[int, ...] | None:
+        """The samples of the batch that is due; None: this process has left."""
         try:
             self._due = self._run.due(first)
         except Left:
             self.left = True
             return None
-        self._phase = _Phase.DRAWN
-        self._before = snapshot(self._kept, self._optimizers)
-        if not self._due:
-            self.samples = 0
-            return self._filler
-        found, self.samples = self._cut(self._due)[0]
+        self._phase = Phase.DRAWN
+        found, self.samples = self._cut(self._due or ())[0]
         return found
 
     def upcoming(self) -> Iterator[tuple[int, ...]]:
@@ -126,12 +130,12 @@ class MemberSteps:
 
         Raises: UsageError if it is of no batch.
         """
-        if self._phase is not _Phase.DRAWN:
+        if self._phase is not Phase.DRAWN:
             raise UsageError(
                 "a backward pass, or optimizer.step(), without samples of its own: members that come and go "
                 "take one backward pass and one step for each batch of run.batches(); add losses up first"
             )
-        self._phase = _Phase.VOID
+        self._phase = Phase.VOID
         try:
             if self._due is not None:
                 self._run.contribute(total, self.samples)
@@ -141,33 +145,33 @@ class MemberSteps:
             self.left = True
             return None
         result = self._run.result()
-        self._phase, self._finite = _Phase.COUNTED, self._run.is_finite(result.numel())
+        self._phase, self._finite = Phase.COUNTED, self._run.is_finite(result.numel())
         return result
 
     @property
     def is_void(self) -> bool:
         """The model is to stay as it is in this iteration."""
-        return self._phase is _Phase.VOID
+        return self._phase is Phase.VOID
 
     def stepped(self) -> None:
         """All optimizers have stepped."""
-        if self._phase is _Phase.COUNTED:
-            self._phase = _Phase.OVER
+        if self._phase is Phase.COUNTED:
+            self._phase = Phase.OVER
 
     def _end_iteration(self) -> None:
-        if self._phase is _Phase.DRAWN:
+        if self._phase is Phase.DRAWN:
             raise UsageError(
                 "the loop has made no backward pass for the last batch of run.batches(), whose samples are "
                 "in the next step: each batch needs one that reaches a parameter"
             )
-        if self._phase is _Phase.COUNTED and self._finite:
+        if self._phase is Phase.COUNTED and self._finite:
             raise UsageError(
                 f"step {self._run.counted} counts at all members, and optimizer.step() was not called for it "
                 "here: call it once after each backward pass"
             )
-        if self._phase is _Phase.VOID:
+        if self._phase is Phase.VOID:
             restore(self._before, self._kept, self._optimizers)
-        self._phase = _Phase.OVER
+        self._phase = Phase.OVER
 
 
 class OptimizerSettings:

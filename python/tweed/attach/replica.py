@@ -230,7 +230,7 @@ def _whole(replica: Replica, kept: Stateful) -> dict[str, Any]:
 
 
 #: What of its run the first process tells the others after each call.
-_SEEN = ("counted", "members", "epochs", "changes", "paused_s", "samples", "position", "ahead")
+_SEEN = ("counted", "members", "epochs", "changes", "paused_s", "samples", "position", "ahead", "replaced")
 
 
 class ReplicaRun:
@@ -245,7 +245,7 @@ class ReplicaRun:
       made: makes the first process's run, of what it is to keep.
 
     Attributes:
-      counted, members, epochs, changes, paused_s, samples, position, ahead, told: see `ElasticRun`.
+      counted, members, epochs, changes, paused_s, samples, position, ahead, replaced, told: see `ElasticRun`.
     """
 
     def __init__(
@@ -274,6 +274,9 @@ class ReplicaRun:
         self.samples: dict[str, int]
         self.position: dict[str, Any]
         self.ahead: Ahead
+        self.replaced: bool
+        self._is_first = True  # of the means of a step
+        self._takes_several = False
         self.told: list[Any] = []
         self._led("the begin of the run", begin)
 
@@ -287,6 +290,15 @@ class ReplicaRun:
 
         found: list[int] | None = self._led("a step", go_on)
         return found
+
+    def begin_step(self) -> None:
+        """See `ElasticRun.begin_step`."""
+        self._is_first = self._takes_several = True
+        self._led("the begin of a step", lambda: self._own.begin_step())
+
+    def revert(self) -> None:
+        """See `ElasticRun.revert`."""
+        self._led("a step that is broken off", lambda: self._own.revert())
 
     def contribute(self, total: Tensor, samples: int) -> None:
         """See `ElasticRun.contribute`: this process's shard of the sum, and what follows it."""
@@ -307,7 +319,8 @@ class ReplicaRun:
         if self._replica.leads:
             *shards, rest = self._own.result().split_with_sizes([*self._shards, self._rest])
             rest = torch.cat([rest, rest.new_tensor([self._own.is_finite(sum(self._shards))])])
-        self.counted += 1
+        self.counted += self._is_first
+        self._is_first = not self._takes_several
         mine = self._replica.scattered(shards, max(self._shards), self._like)
         rest = self._replica.sent(rest)
         self._finite = bool(rest[-1])

@@ -129,6 +129,8 @@ class Run:
         if not has_closure:  # one has its backward passes still before it
             self._exchange.before_step()
             self._check_finite()
+        elif isinstance(self._exchange, GradientExchange):
+            self._exchange.within_step = True
         if self._proximal is not None:
             self._proximal.pull()
         if self._broadcasts_buffers:

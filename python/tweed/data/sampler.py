@@ -113,6 +113,7 @@ class Sampler:
       step: the next one.
       cursor: the first place that no step has taken.
       again: places before it that were dealt and not computed.
+      repeats: the next step takes the samples of the last one once more. Of a batch of all together.
 
     Raises: UsageError for a batch below 1.
 
@@ -128,6 +129,7 @@ class Sampler:
     step: int = 0
     cursor: int = 0
     again: tuple[int, ...] = field(default=())
+    repeats: bool = False
 
     def __post_init__(self) -> None:
         if self.batch < 1:
@@ -142,7 +144,8 @@ class Sampler:
             raise UsageError("a step needs at least one member to deal its samples to")
         count = self.batch * (len(members) if self.per_member else 1)
         places = [*self.again[:count]]
-        places += range(self.cursor, self.cursor + count - len(places))
+        first = self.cursor - count if self.repeats else self.cursor
+        places += range(first, first + count - len(places))
         shares = zip(members, _cut(places, len(members)), strict=True)
         return Deal(self.step, tuple(shares))
 
@@ -217,6 +220,7 @@ class Sampler:
             step=self.step + 1,
             cursor=self.cursor + len(fresh),
             again=tuple(sorted((*deal.dropped, *left))),
+            repeats=False,
         )
 
 

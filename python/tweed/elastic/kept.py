@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
+from typing import NamedTuple
 
 from torch import Tensor
 
 from tweed.data.sampler import Sampler
 from tweed.elastic.state import State, Stateful, of_objects
 from tweed.errors import ShapeMismatch, UsageError
+
+
+class Given(NamedTuple):
+    """Where members are, in a state that they gave.
+
+    Attributes:
+      sampler: where the steps are.
+      result: of the last, `[numel]`; None: there is none.
+      since: of means that the caller's step has had since then, each with where the steps are with it.
+    """
+
+    sampler: Sampler
+    result: Tensor | None
+    since: list[tuple[Tensor, Sequence[int]]]
 
 
 class Kept:
@@ -28,20 +43,30 @@ class Kept:
         """The objects alone, as they are."""
         return State.of(of_objects(self._objects))
 
-    def state(self, sampler: Sampler, result: Tensor | None) -> State:
-        """With where the steps are, and the result of the last, `[numel]`."""
-        tree = {"kept": of_objects(self._objects), "result": result, "terms": self._terms}
+    def state(self, sampler: Sampler, result: Tensor | None, steps: int) -> State:
+        """With where the steps are, the result of the last, `[numel]`, and how many the caller has."""
+        tree = {"kept": of_objects(self._objects), "result": result, "terms": self._terms, "steps": steps}
         return State.of(tree | sampler.position)
 
-    def load(self, state: State, sampler: Sampler) -> tuple[Sampler, Tensor | None]:
-        """The objects become so. Returns where the steps are, and the result of the last.
+    def given(self, state: State, sampler: Sampler) -> Given:
+        """Where those are who gave it. The objects stay as they are.
+
+        Raises: UsageError: the state is of other samples than `sampler`.
+        """
+        tree = state.tree
+        since = [(mean, where) for mean, where in tree.get("since", ())]
+        # Within the first step there is no result, and who joins needs one to see what another looks like.
+        result = since[0][0] if tree["result"] is None and since else tree["result"]
+        return Given(sampler.resumed(tree), result, since)
+
+    def load(self, state: State) -> int:
+        """The objects become so. Returns how many steps the caller has then.
 
         Raises:
-          UsageError: the state is of other samples than `sampler`, or has other objects.
+          UsageError: the state has other objects.
           ShapeMismatch: it has other terms.
         """
         tree = state.tree
-        follows = sampler.resumed(tree)
         if set(tree["kept"]) != set(self._objects):
             raise UsageError(
                 f"the state has {sorted(tree['kept'])}, and this process keeps {sorted(self._objects)}"
@@ -54,4 +79,4 @@ class Kept:
                 )
         for name, kept in self._objects.items():
             kept.load_state_dict(tree["kept"][name])
-        return follows, tree["result"]
+        return int(tree.get("steps", tree["where"][0]))  # earlier checkpoints are of plain loops

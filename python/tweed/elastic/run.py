@@ -24,12 +24,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tweed.data.sampler import Sampler
+from tweed.elastic.caller_step import CallerStep
 from tweed.elastic.change import Change
 from tweed.elastic.checkpoint import Checkpoints, writers
 from tweed.elastic.control import Control
 from tweed.elastic.epoch import Epoch
 from tweed.elastic.group import Groups
-from tweed.elastic.kept import Kept
+from tweed.elastic.kept import Given, Kept
 from tweed.elastic.messages import Meeting
 from tweed.elastic.state import State, Stateful, broadcast
 from tweed.errors import (
@@ -110,20 +111,43 @@ class ElasticRun:
         self._offered = -1  # the step at whose begin this process has copied what joiners were to get
         self._checked = (-1, 0)  # the step and the epoch at which members have compared what they keep
         self._is_new = not control.joins  # a founder that has yet to get the state that all begin with
-        self._given = 0  # steps that the caller has
+        self._given = 0  # means that the caller has: of a plain loop as many as steps
+        self._step = CallerStep(self._kept)
         if control.joins:
             self._copy(sampler)
         else:
-            self._member = self._founder(sampler)
-            self._given = self._member.counted
-            self._control.step(self._given)
+            self._found_with(sampler)
             self._regroup()
 
     @property
     def counted(self) -> int:
         """Steps that the caller's model has in it. A joiner begins with those that it was given, and may be
         given a later state when a member is lost while it follows: a loop is best `while run.counted < n`."""
-        return self._given
+        return self._step.steps
+
+    def begin_step(self) -> None:
+        """A step of the caller's begins that may take several means, all over the same samples: those until
+        this is called again. Each of them counts for all members or for none. Who joins meanwhile gets what
+        is kept as it is now, and then the same means. Not with a batch per member.
+
+        Cost: a copy of what is kept, and the means stay in memory until the step is over.
+        """
+        self._end_step()
+        self._step.begin(self._member.sampler, self._member.commit.result)
+
+    @property
+    def replaced(self) -> bool:
+        """This joiner was cut off within a step of its caller's, which has no means any more: it gets a
+        later state when it begins another one."""
+        return self._step.is_held
+
+    def revert(self) -> None:
+        """What is kept becomes as it was when the caller's step began, as that does not count here."""
+        self._step.revert()
+
+    def _end_step(self) -> None:
+        if self._step.end():
+            self._loaded()
 
     def step(
         self, gradient: Callable[[Sequence[int]], Tensor], first: Callable[[], None] | None = None
@@ -161,7 +185,8 @@ class ElasticRun:
 
         Raises: see `step`.
         """
-        while self._member.counted == self._given:
+        self._member.repeat(self._step.is_within)
+        while not self._step.is_held and self._member.counted == self._given:
             if self._control.is_out(self._given, self._groups.epoch):
                 self._groups.leave()
                 raise Left(f"this process has left with {self._given} steps")
@@ -187,9 +212,10 @@ class ElasticRun:
         if self._may_enter(self._control.epoch, self._control.meeting):
             self._enter()
             self._paused()
-        self._check()
-        if self._checkpoints is not None and self._given % self._checkpoints.every == 0:
-            self._write(self._checkpoints)
+        if not self._step.is_within:
+            self._check()
+            if self._checkpoints is not None and self.counted % self._checkpoints.every == 0:
+                self._write(self._checkpoints)
         self._begin(first)
         if (samples := self._member.samples()) is not None:
             return samples
@@ -216,8 +242,10 @@ class ElasticRun:
         if self._member.counted == self._given:
             raise UsageError("no step counts yet: call due() and contribute() until due() gives None")
         self._given += 1
-        assert self._member.commit.result is not None  # of the step that just counted
-        return self._member.commit.result
+        mean = self._member.commit.result
+        assert mean is not None  # of the step that just counted
+        self._step.has(mean, self._member.sampler.where)
+        return mean
 
     def is_finite(self, numel: int) -> bool:
         """Whether the first so many values of the last result are."""
@@ -252,6 +280,7 @@ class ElasticRun:
         Args:
           tell: what this member says at the end, a small plain value, for `told`.
         """
+        self._end_step()
         with suppress(Left):
             while self._groups.group is not None and not self._member.behind:
                 try:
@@ -294,7 +323,16 @@ class ElasticRun:
         return self._groups.group
 
     def _state(self) -> State:
-        return self._kept.state(self._member.sampler, self._member.commit.result)
+        return self._step.state(self._member.sampler, self._member.commit.result)
+
+    def _loaded(self) -> None:
+        """The caller has another state."""
+        self._given = self._member.counted
+        self._control.step(self._given)
+
+    def _take_over(self, state: State, given: Given) -> None:
+        if self._step.take_over(state, given):
+            self._loaded()
 
     def _begin(self, first: Callable[[], None] | None) -> None:
         """Rank 0 does what is to be done once before the next step."""
@@ -304,10 +342,10 @@ class ElasticRun:
 
     def _write(self, checkpoints: Checkpoints) -> None:
         """This member's part of a checkpoint; another one where the members have changed since."""
-        now, rank = (self._given, self._groups.epoch), self._group.rank()
-        if self._given > 0 and self._wrote != now and rank in self._writers:
+        now, rank = (self.counted, self._groups.epoch), self._group.rank()
+        if self.counted > 0 and self._wrote != now and rank in self._writers:
             number = self._writers.index(rank)
-            checkpoints.write(self._given, number, len(self._writers), self._state(), now[1])
+            checkpoints.write(self.counted, number, len(self._writers), self._state(), now[1])
             self._wrote = now
 
     def _counted(self) -> None:
@@ -319,27 +357,27 @@ class ElasticRun:
 
     def _check(self) -> None:
         """Members have the same bytes."""
-        now = (self._given, self._groups.epoch)
-        if self._check_every == 0 or self._given % self._check_every != 0 or self._checked == now:
+        now = (self.counted, self._groups.epoch)
+        if self._check_every == 0 or self.counted % self._check_every != 0 or self._checked == now:
             return
         self._checked = now
         digests = self._gathered("a check", self._kept.now.digests())
         most, _ = Counter(digest for (digest,) in digests).most_common(1)[0]
         if odd := [rank for rank, (digest,) in enumerate(digests) if digest != most]:
             raise TweedError(
-                f"members differ at step {self._given}: those of ranks {odd} keep other bytes than "
+                f"members differ at step {self.counted}: those of ranks {odd} keep other bytes than "
                 "the others. Start them again: they join with the state of the others"
             )
 
     def _gathered(self, what: str, value: Any) -> list[Any]:
         """What each member has for this, by rank. Raises: UsageError if another one is elsewhere."""
         found: list[Any] = [None] * self._group.size()
-        dist.all_gather_object(found, (what, self._given, value), self._group)
+        dist.all_gather_object(found, (what, self.counted, value), self._group)
         for rank, (theirs, step, _) in enumerate(found):
             if theirs != what:
                 raise UsageError(
                     f"rank {rank} is at {theirs} with {step} steps, and this process at {what} with "
-                    f"{self._given}: let all members' loops end at one step, as `while run.counted < steps`"
+                    f"{self.counted}: let all members' loops end at one step, as `while run.counted < steps`"
                 )
         return [value for *_, value in found]
 
@@ -423,23 +461,23 @@ class ElasticRun:
         rank = self._group.rank()
         state = broadcast(self._state() if rank == giver else None, self._group, giver)
         if rank in takers:
-            where, result = self._kept.load(state, self._member.sampler)
-            self._member.copied(where, result)
-            self._given = self._member.counted
-            self._control.step(self._given)
+            given = self._kept.given(state, self._member.sampler)
+            self._member.copied(given.sampler, given.result)
+            self._take_over(state, given)
 
-    def _founder(self, sampler: Sampler) -> Member:
-        """It goes on from the last checkpoint."""
+    def _found_with(self, sampler: Sampler) -> None:
+        """A founder goes on from the last checkpoint."""
         state = None
         if self._checkpoints is not None:
             self._checkpoints.clean()
             state = self._checkpoints.load()
-        if state is None:
-            return Member(self._control.key, sampler)
-        follows, result = self._kept.load(state, sampler)
-        member = Member(self._control.key, follows)
-        member.copied(follows, result)
-        return member
+        given = Given(sampler, None, []) if state is None else self._kept.given(state, sampler)
+        self._member = Member(self._control.key, given.sampler)
+        self._step.steps = self._member.counted
+        if state is not None:
+            self._member.copied(given.sampler, given.result)
+            self._step.load(state)
+        self._loaded()
 
     # Joining.
 
@@ -455,12 +493,11 @@ class ElasticRun:
                 self._control.wait_for(self._is_in, self._timeout_s, "epoch with this process")
                 self._regroup()
                 return
-        follows, result = self._kept.load(state, sampler)
-        if result is None:
+        given = self._kept.given(state, sampler)
+        if given.result is None:
             raise DataError("the state is of no step that counts")
-        self._member = Member(self._control.key, follows, result)
-        self._given = self._member.counted
-        self._control.step(self._given)
+        self._member = Member(self._control.key, given.sampler, given.result)
+        self._take_over(state, given)
 
     def _follow(self) -> None:
         """Takes the next step's result from the others, or enters the epoch that lets this process in."""
@@ -469,7 +506,8 @@ class ElasticRun:
         assert like is not None  # it was given
 
         def come(epoch: Epoch, meeting: Meeting) -> bool:
-            found = self._control.take_result(self._member.counted, like)
+            replays, at = self._step.replays, self._member.counted
+            found = replays.popleft() if replays else self._control.take_result(at, like)
             results.extend([] if found is None else [found])
             return bool(results) or self._may_enter(epoch, meeting) or self._control.must_ask_again
 

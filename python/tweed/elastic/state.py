@@ -48,6 +48,11 @@ class State:
         """The tensors are not copied yet."""
         return cls(*tree_flatten(tree))
 
+    def copy(self) -> State:
+        """With tensors of its own."""
+        leaves = [leaf.detach().clone() if isinstance(leaf, Tensor) else leaf for leaf in self._leaves]
+        return State(leaves, self._spec)
+
     @property
     def tree(self) -> Any:
         """What it is of."""

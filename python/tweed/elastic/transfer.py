@@ -49,8 +49,9 @@ _PACKED_BELOW = 32e6
 _AHEAD = 4
 #: Results are kept for a joiner up to so many times the state, and so many bytes.
 _KEPT_STATES, _KEPT_BYTES = 4, 1 << 26
-#: A state has at most so many times the bytes of what its joiner has, and so many more: optimizers' grow.
-_MOST_TIMES, _MOST_MORE = 16, 1 << 26
+#: A state has at most so many times the bytes of what its joiner has, and so many more: optimizers' grow,
+#: that of L-BFGS with the default history to 200 times the model.
+_MOST_TIMES, _MOST_MORE = 256, 1 << 26
 #: So far behind others it asks to be let in.
 _NEAR_STEPS = 2
 

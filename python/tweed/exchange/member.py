@@ -29,7 +29,7 @@ contributes to a step.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 
 import torch
@@ -109,6 +109,7 @@ class Member:
     def __init__(self, key: str, sampler: Sampler, result: Tensor | None = None) -> None:
         self.key, self.sampler = key, sampler
         self.commit = Commit(counted=sampler.step, result=result)
+        self._most = sampler.step  # that count anywhere, as it entered the last epoch
         self._contributes_from: int | None = sampler.step if result is None else None
         self._members: tuple[str, ...] = ()
         self._history: History = ()
@@ -135,6 +136,10 @@ class Member:
     def deal(self) -> Deal:
         """The shares of the step that is next."""
         return self.sampler.dealt(self._history)
+
+    def repeat(self, repeats: bool) -> None:
+        """Whether the next step is over the samples of the last one once more; all members say the same."""
+        self.sampler = replace(self.sampler, repeats=repeats)
 
     def samples(self) -> list[int] | None:
         """Those of its share that it has not computed yet, for `contribute`; None: nothing is left.
@@ -196,8 +201,10 @@ class Member:
         self._history_there = ()
 
     def copied(self, sampler: Sampler, result: Tensor | None) -> None:
-        """It has the others' whole state, as they are: where their steps are, and the result of the last."""
+        """It has the others' whole state: where their steps were in it, and the result of the last. It is
+        behind until it has taken those that count since."""
         self.sampler, self.commit = sampler, Commit(counted=sampler.step, result=result)
+        self._contributes_from = self._most
         self._history = self._history_there or self._history
         self._history_there = ()
 
@@ -212,7 +219,7 @@ class Member:
         plan = compare({rank: standing.position for rank, standing in able.items()})
         most = max(standing.position.counted for standing in able.values())
         histories = [one.history for one in able.values() if one.position.counted == most]
-        self._members = tuple(members)
+        self._members, self._most = tuple(members), most
         there = self._entered(max(histories, key=len))
         if self.behind:
             self._contributes_from, self._history = most, there
