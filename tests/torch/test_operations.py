@@ -305,6 +305,17 @@ def all_to_all_single_uneven(rank: int, size: int) -> None:
 
 
 @case
+def all_to_all_single_long_for_itself(rank: int, size: int) -> None:
+    """What a rank keeps is known to itself alone, and says nothing of how others cut what they send."""
+    sends = [[262_144 if r == to == 0 else 100_000 for to in range(size)] for r in range(size)]
+    inputs = [value(r, (sum(sends[r]),), F32) for r in range(size)]
+    received = [sends[r][rank] for r in range(size)]
+    output = blank((sum(received),))
+    dist.all_to_all_single(output, inputs[rank], received, sends[rank])
+    same(output, torch.cat([inputs[r].split(sends[r])[rank] for r in range(size)]))
+
+
+@case
 def send_recv(rank: int, size: int) -> None:
     """Around the ring, two messages with their tags crossed."""
     if size == 1:

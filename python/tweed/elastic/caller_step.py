@@ -87,6 +87,8 @@ class CallerStep:
             self._held = state
             return False
         self.load(state)
+        if self._start is not None:  # a step that had just begun goes on from there
+            self._start = state.copy()
         return True
 
     def revert(self) -> None:

@@ -401,7 +401,7 @@ class Control:
             elif isinstance(said, Known):
                 self._hear_of(said.others)
             elif isinstance(said, Candidate):
-                self._calls.setdefault(said.key, Dialer(self._links, HubAddress(said.address, said.key)))
+                self._dial(said.key, said.address)
             else:
                 members = [one for one in self.epoch.members if one == self.key or one in self._linked]
                 self._joiners.handle(key, said, members)
@@ -427,7 +427,13 @@ class Control:
         for key, address in others:
             if not self.address and address and key != self.key and key not in self._linked:
                 self._addresses[key] = address
-                self._calls.setdefault(key, Dialer(self._links, HubAddress(address, key)))
+                self._dial(key, address)
+
+    def _dial(self, key: str, address: str) -> None:
+        """Calls a process until it is linked; at another address than before, if that is said now."""
+        place = HubAddress(address, key)
+        if key not in self._calls or self._calls[key].address != place:
+            self._calls[key] = Dialer(self._links, place)
 
     def _note(self, meeting: Meeting) -> None:
         """Who hears of a meeting says so to all: a link between two members may be missing."""

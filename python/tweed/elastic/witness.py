@@ -101,9 +101,9 @@ class Witness:
           OSError: what it promises cannot be stored; it is not said.
           UsageError: the one that it is to replace is no witness of the run.
         """
-        self._linked.turn()
         if self.epoch and self.standing == "joining":
-            self._check()
+            self._check()  # first: who asks for a place may be given it when this process has ended
+        self._linked.turn()
 
     def close(self) -> None:
         """Ends its links."""

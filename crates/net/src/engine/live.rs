@@ -215,7 +215,7 @@ impl Host for Live {
 
     fn is_lossy(&mut self, peer: usize, left: u64) -> bool {
         let Links { streams, striping, .. } = &mut self.links[peer];
-        striping.is_lossy(left, || streams.iter().map(|stream| stream.socket.sent_again()).sum())
+        striping.is_lossy(left, || streams.iter().map(|stream| stream.socket.retransmissions()).sum())
     }
 
     fn queued_bytes(&self, peer: usize) -> u64 {

@@ -69,10 +69,10 @@ impl Socket {
         found.ok().map(|address| address.ip())
     }
 
-    /// Bytes that the kernel has sent again so far; 0 where it does not say.
-    pub(crate) fn sent_again(&self) -> u64 {
+    /// Packets that the kernel has sent again so far; 0 where it does not say.
+    pub(crate) fn retransmissions(&self) -> u64 {
         let known = (!matches!(self, Socket::Local(_))).then(|| sockopt::tcp_info(self).ok()).flatten();
-        known.map_or(0, |info| u64::from(info.tcpi_total_retrans) * u64::from(info.tcpi_snd_mss))
+        known.map_or(0, |info| info.tcpi_total_retrans.into())
     }
 
     /// Whether writing takes long: then it is not done under the engine's lock.

@@ -132,7 +132,7 @@ pub trait Host {
     /// Writes as much of a stream's queue as the kernel takes; the tickets of payloads that have left. A host may put it off
     /// until the lock is given back, and tell of them by [`Event::Left`].
     fn flush(&mut self, peer: usize, stream: usize) -> Vec<Ticket>;
-    /// Packets to the peer are lost, as far as is known once `left` bytes of values have left for it: all its streams carry.
+    /// Packets to the peer are lost, as far as is known once `left` bytes of values have left for it: values go over all its streams.
     fn is_lossy(&mut self, peer: usize, left: u64) -> bool;
     /// What the streams to a peer hold that the kernel has not taken.
     fn queued_bytes(&self, peer: usize) -> u64;

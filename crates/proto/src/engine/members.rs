@@ -43,9 +43,10 @@ impl Tuning {
     /// over links of 10 and 50 Mbit/s where a chunk was one message, 1.55 s in pieces of 256 KiB, 1.30 s in these.
     pub const PACKETS: Tuning = Tuning { piece_bytes: 64 << 10, window: 64, pieces: 1 };
 
-    /// Bytes of a piece and slices under way, for a buffer of `chunks` chunks, of which the longest has `longest` bytes.
-    pub(crate) fn cut(self, chunks: u32, longest: u64) -> (u64, u32) {
-        let most = (Self::SLICE_BYTES / u64::from(chunks.max(1))).min(longest.div_ceil(self.pieces.max(1)));
+    /// Bytes of a piece and slices under way, for a buffer of `bytes` in `chunks` chunks.
+    pub(crate) fn cut(self, chunks: u32, bytes: u64) -> (u64, u32) {
+        let chunks = u64::from(chunks.max(1));
+        let most = (Self::SLICE_BYTES / chunks).min(bytes / (chunks * self.pieces));
         (self.piece_bytes.min(most.max(Self::LEAST_PIECE)).next_multiple_of(64), self.window)
     }
 }

@@ -92,8 +92,8 @@ impl Message {
         Message { kind, group, op, at: 0, send: 0, slice: 0, bytes: 0, signature: 0, lease: Lease::default() }
     }
 
-    /// Over which of `streams` it goes. Messages that are about no value keep their order: theirs is the first. Small values
-    /// of several sends, a piece each, do not all queue in one stream.
+    /// Over which of `streams` it goes. Messages on one piece of one send keep their order; small values of several
+    /// sends, a piece each, do not all queue in one stream.
     pub fn stream(&self, streams: usize) -> usize {
         self.send.wrapping_add(self.slice) as usize % streams
     }

@@ -124,14 +124,15 @@ impl Peers {
         peer.push_backlog(to, host);
     }
 
-    /// Sends a message over a stream, which its send and slice decide where several carry. A value leaves at once, all else with the next flush.
+    /// Sends a message over a stream, which its send and slice decide but for values while nothing is lost. A value leaves at once, all else with the next flush.
     pub fn send(&mut self, to: usize, message: &Message, payload: Payload, host: &mut impl Host) {
         let peer = &mut self.all[to];
         if peer.lost.is_some() || peer.streams == 0 {
             return;
         }
-        let carry = if host.is_lossy(to, peer.traffic.bytes_out) { peer.streams } else { 1 };
-        let stream = message.stream(carry);
+        let is_value = message.kind == Kind::Carried;
+        let is_alone = is_value && !host.is_lossy(to, peer.traffic.bytes_out);
+        let stream = message.stream(if is_alone { 1 } else { peer.streams });
         let at_once = matches!(payload, Payload::Memory(..));
         peer.traffic.sent(message);
         host.send(to, stream, message, payload);

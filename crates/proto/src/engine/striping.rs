@@ -1,4 +1,5 @@
-//! Over how many of its streams a wire carries: the first alone, or, while packets are lost, all.
+//! Over how many of its streams a wire carries values: the first alone, or, while packets are lost, all. All other messages
+//! go over all of them, as before they leave in good order ranks say so over each.
 //!
 //! Values are wanted one after the other. Streams that share a link bring as many at once, each in as many times the time; one
 //! alone brings the first of them that much sooner. But one halves its rate for each packet that is lost; of several, each
@@ -9,27 +10,27 @@
 
 /// So many bytes of values leave between two looks at what was lost.
 const LOOK_BYTES: u64 = 4 << 20;
-/// One of so many bytes is sent again: two packets of a look.
-const LOSSY: u64 = 2000;
+/// So many packets of a look are sent again where packets are lost; one is chance.
+const LOST: u64 = 2;
 
 /// Of one peer.
 #[derive(Debug, Default)]
 pub struct Striping {
     is_lossy: bool,
-    /// How many bytes had left, and how many were sent again, at the last look.
+    /// How many bytes had left, and how many packets were retransmitted, at the last look.
     before: (u64, u64),
 }
 
 impl Striping {
-    /// Whether packets are lost, once `left` bytes of values have left for the peer. `again`, of which the kernel knows how many
-    /// bytes were sent again so far, is asked at times.
-    pub fn is_lossy(&mut self, left: u64, again: impl FnOnce() -> u64) -> bool {
-        let (before, again_before) = self.before;
-        let sent = left.saturating_sub(before);
-        if sent >= LOOK_BYTES {
-            let again = again();
-            self.is_lossy = again.saturating_sub(again_before).saturating_mul(LOSSY) > sent;
-            self.before = (left, again);
+    /// Whether packets are lost, once `left` bytes of values have left for the peer. The kernel is asked at times
+    /// how many packets were `retransmitted` so far.
+    pub fn is_lossy(&mut self, left: u64, retransmitted: impl FnOnce() -> u64) -> bool {
+        let (left_before, before) = self.before;
+        let looks = left.saturating_sub(left_before) / LOOK_BYTES;
+        if looks > 0 {
+            let now = retransmitted();
+            self.is_lossy = now.saturating_sub(before) >= looks * LOST;
+            self.before = (left, now);
         }
         self.is_lossy
     }
@@ -43,11 +44,12 @@ mod tests {
     fn a_wire_is_lossy_as_long_as_packets_are_lost() {
         let mut striping = Striping::default();
         let mut look = |looks: u64, again: u64| striping.is_lossy(looks * LOOK_BYTES, || again);
-        assert!(!look(0, 9000), "nothing has left");
-        assert!(!look(1, 1448), "one packet is chance");
-        assert!(look(2, 3 * 1448));
-        assert!(!look(3, 3 * 1448), "no more is lost");
-        assert!(look(4, 9 * 1448));
+        assert!(!look(0, 9), "nothing has left");
+        assert!(!look(1, 1), "one packet is chance");
+        assert!(look(2, 3));
+        assert!(!look(3, 3), "no more is lost");
+        assert!(!look(13, 13), "one of each look");
+        assert!(look(14, 20));
     }
 
     #[test]

@@ -41,8 +41,8 @@ pub(super) fn layout<C>(
     host: &impl Host,
 ) -> Layout {
     let group = &draft.group;
-    let longest = places.iter().map(|place| place.bytes).max().unwrap_or(0);
-    let (piece, window) = group.tuning.cut(program.chunks, longest);
+    let bytes = draft.request.whole_bytes(program.ranks);
+    let (piece, window) = group.tuning.cut(program.chunks, bytes);
     let reach = (0..program.ranks)
         .map(|rank| group.reach[pair.map_or(rank, |p| p[rank as usize]) as usize])
         .collect::<Vec<Reach>>();
