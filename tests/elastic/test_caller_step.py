@@ -42,6 +42,20 @@ def test_a_caller_whose_steps_take_one_mean_gives_what_it_has_now() -> None:
     assert (_value(other), taker.steps) == (2.0, 1)
 
 
+def test_a_step_that_has_had_no_mean_begins_with_what_others_gave() -> None:
+    _, of_giver, giver = made(5.0)
+    state = giver.state(AT, RESULT)
+    model, _, step = made(1.0)
+    step.begin(AT, None)
+    assert step.take_over(state, of_giver.given(state, AT)) and _value(model) == 5.0
+    other, of_other, taker = made(0.0)
+    passed_on = step.state(AT, RESULT)
+    assert taker.take_over(passed_on, of_other.given(passed_on, AT)) and _value(other) == 5.0
+    _fill(model, 6.0)
+    step.revert()
+    assert _value(model) == 5.0
+
+
 def test_who_joins_within_a_step_gets_its_begin_and_the_means_since() -> None:
     model, _, step = made(1.0)
     step.steps = 2

@@ -7,6 +7,7 @@ since then; and what this process gets of others within a step, its caller gets 
     a step     moved by                                     to
     NONE       `begin`                                      BEGUN
     BEGUN      `has`, with a mean                           WITHIN
+    BEGUN      `take_over`: it is loaded at once            BEGUN, with that
     WITHIN     `take_over`: others have given a state       HELD: there are no means any more
     any        `end`, `begin`: what is held is loaded       NONE, BEGUN
                `revert`: what is kept is as it began        NONE

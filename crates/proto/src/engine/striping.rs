@@ -1,5 +1,5 @@
-//! Over how many of its streams a wire carries values: the first alone, or, while packets are lost, all. All other messages
-//! go over all of them, as before they leave in good order ranks say so over each.
+//! Over how many of its streams a wire carries values: the first alone, or, while packets are lost, all. Which
+//! stream any other message takes does not depend on that.
 //!
 //! Values are wanted one after the other. Streams that share a link bring as many at once, each in as many times the time; one
 //! alone brings the first of them that much sooner. But one halves its rate for each packet that is lost; of several, each
