@@ -305,11 +305,16 @@ impl HubLinks {
         }
     }
 
-    /// How long a message and its answer take on the way, as the kernel has measured it.
+    /// How long a message and its answer take on the way when nothing else is on it, as the kernel has measured it.
     pub fn round_trip(&self, link: u64) -> Option<Duration> {
         let state = self.shared.state.lock();
         let info = tcp_info(&*state.links.get(&link)?.stream.socket).ok()?;
-        Some(Duration::from_micros(info.tcpi_rtt.into()))
+        Some(Duration::from_micros(info.tcpi_min_rtt.into()))
+    }
+
+    /// Bytes of what was sent that the other end's kernel does not have yet.
+    pub fn unacknowledged(&self, link: u64) -> Option<u64> {
+        self.shared.state.lock().links.get(&link)?.stream.unacknowledged().ok()
     }
 
     /// Ends a link.

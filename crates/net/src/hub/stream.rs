@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tweed_proto::hub::{Assembly, Body, MostQueued, Outbox};
 
+use crate::link::sockopt::unacknowledged;
 use crate::secure::{inside, split_record, Opener, Sealer, Session, MOST_RECORD};
 
 /// So much is read of one link before the others' turn.
@@ -82,6 +83,12 @@ impl Stream {
     /// Whether all has left.
     pub(super) fn is_flushed(&mut self) -> bool {
         self.sealed.is_empty() && self.outbox.peek().is_none()
+    }
+
+    /// Bytes that the other end's kernel does not have yet.
+    pub(super) fn unacknowledged(&self) -> io::Result<u64> {
+        let here = self.outbox.waiting() + self.sealed.len() - self.sent;
+        Ok(here as u64 + unacknowledged(&self.socket)? as u64)
     }
 
     /// Writes what the kernel takes.

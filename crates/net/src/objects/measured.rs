@@ -6,6 +6,7 @@
 //! takes to handle a message can be timed, but it leaves out what most of the cost is on processors that others use, too: how
 //! long the thread waits for its turn. Blocks by that would be too small.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use tweed_proto::objects::Costs;
@@ -17,12 +18,17 @@ const FIRST_BYTES: u64 = 64 << 10;
 /// link, and none seems faster than its link.
 const PULLS: usize = 16;
 
+/// Of so many lags the middle one counts: now and then a thread has its processor at once, or not for long.
+const LAGS: usize = 15;
+
 /// See above.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     round_trip: Option<Duration>,
     /// In bytes per second, the newest last.
     rates: Vec<u64>,
+    /// Bytes that were at their receiver and had not been taken in, the newest last.
+    lags: VecDeque<u64>,
 }
 
 impl Measured {
@@ -40,6 +46,19 @@ impl Measured {
             self.rates.drain(..self.rates.len().saturating_sub(PULLS));
         }
         says
+    }
+
+    /// When a block had been taken in, so many bytes more were at its receiver: its thread waits for a processor.
+    pub(super) fn note_lag(&mut self, bytes: u64) {
+        self.lags.push_back(bytes);
+        self.lags.drain(..self.lags.len().saturating_sub(LAGS));
+    }
+
+    /// How many bytes are at their receiver before it takes them in.
+    pub(super) fn lag(&self) -> Option<u64> {
+        let mut lags: Vec<u64> = self.lags.iter().copied().collect();
+        lags.sort_unstable();
+        lags.get(lags.len() / 2).copied()
     }
 
     /// A pull has said what the rate is.
@@ -77,5 +96,15 @@ mod tests {
         assert_eq!(measured.costs(given), Costs { latency: 2 * MS, rate: 100_000_000, message: MS });
         measured.note_pull(500_000, 10 * MS);
         assert_eq!(measured.costs(given).rate, 50_000_000);
+    }
+
+    #[test]
+    fn the_middle_one_of_the_last_lags_counts() {
+        let mut measured = Measured::default();
+        assert_eq!(measured.lag(), None);
+        [0, 9, 2, 1, 8].into_iter().for_each(|bytes| measured.note_lag(bytes));
+        assert_eq!(measured.lag(), Some(2));
+        (0..LAGS).for_each(|_| measured.note_lag(30));
+        assert_eq!(measured.lag(), Some(30));
     }
 }

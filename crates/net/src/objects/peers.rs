@@ -149,9 +149,9 @@ impl Peers {
     }
 
     /// What is said where nothing is sent; see [`Channel::poll_taken`].
-    pub(super) fn poll_taken(&mut self, to: Process, at_once: bool) -> Option<(u64, Mark)> {
+    pub(super) fn poll_taken(&mut self, to: Process, untold: u64) -> Option<(u64, Mark)> {
         let peer = self.met.get_mut(&to)?;
-        Some((peer.link?, peer.channel.poll_taken(at_once)?))
+        Some((peer.link?, peer.channel.poll_taken(untold)?))
     }
 
     /// A mark has come: whether its frame is the next one, and which blocks of pulls the process has taken.

@@ -130,19 +130,21 @@ impl Store {
     }
 }
 
-/// Threads that share a processor answer so late, whatever the link's latency.
-const LATE_S: f64 = 0.03;
-/// And on a fast link no more than this is under way for that: what is queued is in the way of all that follows.
-const MOST_LATE: f64 = (1u64 << 20) as f64;
+/// So many bytes of blocks may come before their sender is told that they are here.
+const UNTOLD_BYTES: u64 = 16 << 10;
+/// What is at a receiver and waits until that has a processor is guessed by this at first, and never more than so much.
+const GUESSED_LAG: Duration = Duration::from_millis(5);
+const MOST_LAG: u64 = 1 << 20;
 /// Of so many unread blocks a link is not ended yet.
 const MOST_BLOCKS: f64 = 4096.0;
 
-/// So many blocks of a pull may be under way: what fits on the way there and back, and two to begin with. The rate is that of
-/// pulls with such a window, so it is twice what they would need: from a rate that is too low it grows.
-fn window(block: u64, rate: u64, round_trip: Duration) -> u64 {
-    let on_the_way = round_trip.as_secs_f64() * rate as f64;
-    let late = (LATE_S * rate as f64).min(MOST_LATE);
-    2 + (2.0 * on_the_way.max(late) / block as f64).min(MOST_BLOCKS) as u64
+/// So many blocks of a pull may be under way: what fits on the way there and back, and what is at the other end before it takes
+/// it in; what it need not tell of; and two to begin with. The rate is that of pulls with such a window, and so is the lag: it is
+/// twice what they would need, so from one that is too small it grows. No more than that: what waits before a link is in the way
+/// of all else that goes there, and what finds no room in that queue is lost, and holds up all that comes after it.
+fn window(block: u64, rate: u64, round_trip: Duration, lag: u64) -> u64 {
+    let bytes = round_trip.as_secs_f64() * rate as f64 + lag.min(MOST_LAG) as f64;
+    2 + UNTOLD_BYTES / block + (2.0 * bytes / block as f64).min(MOST_BLOCKS) as u64
 }
 
 impl State {
@@ -319,6 +321,17 @@ impl State {
         }
     }
 
+    /// Of so many blocks like this one its sender need not be told at once: of the last one of a pull it waits to hear.
+    pub(super) fn may_be_untold(&self, stream: Stream, begin: u64, bytes: &[u8]) -> u64 {
+        let end = begin.saturating_add(bytes.len() as u64);
+        let is_last = self.inflows.get(&stream).is_none_or(|inflow| end >= inflow.pull.end);
+        if is_last {
+            1
+        } else {
+            UNTOLD_BYTES / bytes.len().max(1) as u64
+        }
+    }
+
     /// Bytes have come; `false` if they are not those that come next.
     pub(super) fn take_block(&mut self, from: Process, stream: Stream, begin: u64, bytes: &[u8]) -> bool {
         let Some(inflow) = self.inflows.get_mut(&stream).filter(|inflow| inflow.from == from) else {
@@ -360,6 +373,7 @@ impl State {
     pub(super) fn grant(&mut self, to: Process, stream: Stream) {
         let Some(serve) = self.serves.get_mut(&(to, stream)) else { return };
         serve.under_way = serve.under_way.saturating_sub(1);
+        let sent = serve.under_way * serve.pull.block;
         if serve.under_way == 0 && serve.cursor >= serve.pull.end {
             let (bytes, since) = (serve.pull.end - serve.pull.offset, serve.since);
             self.serves.remove(&(to, stream));
@@ -367,11 +381,17 @@ impl State {
                 self.note_rate(bytes, since.elapsed());
             }
         }
+        let on_the_way = self.peers.link(to).and_then(|link| self.links.unacknowledged(link));
+        if let Some(on_the_way) = on_the_way {
+            self.measured.note_lag(sent.saturating_sub(on_the_way + UNTOLD_BYTES));
+        }
     }
 
     /// Sends the blocks that may leave, and tells neighbours how far they may read.
     pub(super) fn pump(&mut self) {
         let (mut leaving, mut shown) = (Vec::new(), Vec::new());
+        let guessed = || (GUESSED_LAG.as_secs_f64() * self.costs.rate as f64) as u64;
+        let lag = self.measured.lag().unwrap_or_else(guessed);
         for (&(to, stream), serve) in &mut self.serves {
             let Pull { buffer, generation, end, block, .. } = serve.pull;
             let Some(memory) = self.store.buffers.get(&buffer) else { continue };
@@ -382,11 +402,13 @@ impl State {
                 continue;
             }
             let round_trip = self.peers.link(to).and_then(|link| self.links.round_trip(link));
-            let most = window(block, self.costs.rate, round_trip.unwrap_or(2 * self.costs.latency));
+            let most = window(block, self.costs.rate, round_trip.unwrap_or(2 * self.costs.latency), lag);
             while serve.cursor < end && serve.under_way < most {
                 let (begin, next) = (serve.cursor, end.min((serve.cursor / block + 1) * block));
                 if next > readable || next > memory.len() as u64 {
-                    serve.since = serve.since.filter(|_| serve.under_way > 0);
+                    // Of what is under way not all that came has been told of.
+                    let is_dry = serve.under_way * block <= UNTOLD_BYTES;
+                    serve.since = serve.since.filter(|_| !is_dry);
                     break;
                 }
                 (serve.cursor, serve.under_way) = (next, serve.under_way + 1);
@@ -418,19 +440,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn from_a_rate_that_is_too_low_the_window_leads_to_that_of_the_link() {
+    fn from_a_rate_and_a_lag_that_are_too_low_the_window_leads_to_that_of_the_link() {
         const LINK: f64 = 125e6;
-        for (round_trip_s, late_s) in [(0.1, 0.01), (0.0001, 0.03), (0.05, 0.0)] {
-            let mut rate = LINK / 100.0;
+        for (round_trip_s, late_s) in [(0.1, 0.0), (0.0001, 0.005), (0.05, 0.002)] {
+            let (mut rate, mut lag) = (LINK / 100.0, 0);
             for _ in 0..16 {
                 let block = 64 << 10;
-                let most = block * window(block, rate as u64, Duration::from_secs_f64(round_trip_s));
+                let most = block * window(block, rate as u64, Duration::from_secs_f64(round_trip_s), lag);
                 rate = (most as f64 / (round_trip_s + late_s)).min(LINK);
+                lag = ((late_s * rate) as u64).min(most);
             }
-            assert!(rate > 0.25 * LINK, "{round_trip_s} {late_s}: {rate}");
+            assert!(rate > 0.9 * LINK, "{round_trip_s} {late_s}: {rate}");
         }
-        assert_eq!(window(1 << 20, u64::MAX, Duration::from_secs(1)), 2 + 4096);
-        assert_eq!(window(1 << 20, 1, Duration::ZERO), 2);
+        let second = Duration::from_secs(1);
+        assert_eq!(window(1 << 20, u64::MAX, second, 0), 2 + 4096);
+        assert_eq!(window(1 << 20, 1, Duration::ZERO, u64::MAX), 2 + 2);
+        assert_eq!(window(4 << 10, 1, Duration::ZERO, 0), 6, "more than may be left untold");
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub(super) struct State {
     pub(super) member: Member,
     /// As measured so far.
     pub(super) costs: Costs,
-    measured: Measured,
+    pub(super) measured: Measured,
     pub(super) store: Store,
     pub(super) peers: Peers,
     pub(super) calls: Calls,
@@ -171,11 +171,15 @@ impl State {
                 },
                 Frame::Parted => return Err("others have lost this process".into()),
                 frame if is_next => {
-                    let is_waited_for = matches!(frame, Frame::Block { .. } | Frame::Hello { .. });
+                    let untold = match frame {
+                        Frame::Hello { .. } => 1,
+                        Frame::Block { stream, begin } => self.may_be_untold(stream, begin, body),
+                        _ => u64::MAX,
+                    };
                     if !self.hear(from, frame, body) {
                         return Err("it has said what no tweed says".into());
                     }
-                    self.tell_taken(from, is_waited_for);
+                    self.tell_taken(from, untold);
                 }
                 _ => self.taken_twice += body.len() as u64,
             }
@@ -183,9 +187,9 @@ impl State {
         Ok(())
     }
 
-    /// Who sends nothing else says at times what it has taken, and at once where the other end waits for it.
-    fn tell_taken(&mut self, to: Process, at_once: bool) {
-        if let Some((link, mark)) = self.peers.poll_taken(to, at_once) {
+    /// Who sends nothing else says at times what it has taken: once it has not told of so many.
+    fn tell_taken(&mut self, to: Process, untold: u64) {
+        if let Some((link, mark)) = self.peers.poll_taken(to, untold) {
             self.links.send(link, &mark.encode(), None);
         }
     }

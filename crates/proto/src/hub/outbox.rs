@@ -97,6 +97,11 @@ impl Outbox {
         self.pieces.front().map(|piece| &piece.bytes()[self.left..])
     }
 
+    /// Bytes that have not left.
+    pub fn waiting(&self) -> usize {
+        self.bytes - self.left
+    }
+
     /// So many bytes of `peek` have left.
     pub fn taken(&mut self, bytes: usize) {
         self.left += bytes;

@@ -89,11 +89,10 @@ impl<T> Channel<T> {
         Mark { number: 0, taken: self.taken }
     }
 
-    /// What is to be sent if nothing else is: at once where the other end waits for it, else after some items.
+    /// What is to be sent if nothing else is: once the other end has not been told of so many items, or of `MOST_UNTOLD`.
     #[must_use]
-    pub fn poll_taken(&mut self, at_once: bool) -> Option<Mark> {
-        let untold = self.taken - self.told;
-        let is_due = untold > 0 && self.left.is_some() && (at_once || untold >= MOST_UNTOLD);
+    pub fn poll_taken(&mut self, untold: u64) -> Option<Mark> {
+        let is_due = self.taken - self.told >= untold.clamp(1, MOST_UNTOLD) && self.left.is_some();
         is_due.then(|| self.greet())
     }
 
@@ -196,7 +195,7 @@ mod tests {
             while let Some((mark, &item)) = self.ends[end].poll() {
                 self.links[over][end].push_back((mark, false, Some(item)));
             }
-            let taken = self.ends[end].poll_taken(at_once);
+            let taken = self.ends[end].poll_taken(if at_once { 1 } else { MOST_UNTOLD });
             self.links[over][end].extend(taken.map(|mark| (mark, false, None)));
         }
 
@@ -274,12 +273,12 @@ mod tests {
         channel.resume();
         for number in 1..MOST_UNTOLD {
             channel.handle(Mark { number, taken: 0 }).unwrap();
-            assert_eq!(channel.poll_taken(false), None);
+            assert_eq!(channel.poll_taken(u64::MAX), None);
         }
         channel.handle(Mark { number: MOST_UNTOLD, taken: 0 }).unwrap();
-        assert_eq!(channel.poll_taken(false), Some(Mark { number: 0, taken: MOST_UNTOLD }));
-        assert_eq!(channel.poll_taken(true), None);
+        assert_eq!(channel.poll_taken(u64::MAX), Some(Mark { number: 0, taken: MOST_UNTOLD }));
+        assert_eq!(channel.poll_taken(1), None);
         channel.handle(Mark { number: MOST_UNTOLD + 1, taken: 0 }).unwrap();
-        assert!(channel.poll_taken(true).is_some());
+        assert!(channel.poll_taken(1).is_some());
     }
 }
