@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tweed.errors import UsageError
-from tweed.experiments.object_rounds import RATE_MBIT, in_cluster
+from tweed.experiments.object_rounds import in_cluster, payload_rate
 
 Array = npt.NDArray[np.float32]
 #: Applications of a side that not all have: the server's step by blocks, and models behind refs of Ray's own.
@@ -349,7 +349,7 @@ def drive(address: str, names: Sequence[str], s_b: float, rounds: int, *, deaths
         ]
 
     actors = [] if deaths else started()
-    numel = int(s_b * RATE_MBIT * 1e6 / 8 / 4)
+    numel = int(s_b * payload_rate(len(nodes)) / 4)
     for app in (APPLICATIONS[name] for name in names):
         for side, server in SERVERS.items():
             if app.name not in ONLY.get(side, APPLICATIONS) or (deaths and side in ONLY):

@@ -24,8 +24,11 @@ from tweed.ray.installed import require_ray
 from tweed.testbed import Network, opened
 from tweed.testbed.raylets import STORE_BYTES, raylets
 
-#: Such that the processors of the machine, which all raylets share, are no bottleneck; 1 MB takes 0.5 s.
-RATE_MBIT = 16
+#: Of a link: such that the processors of the machine, which all raylets share, are no bottleneck; and of each
+#: of more nodes than that.
+RATE_MBIT, RATE_MBIT_OF_MANY, MANY = 16, 8, 20
+#: Of a full packet's bytes on the link so many are payload.
+_PAYLOAD = 1448 / 1514
 #: Of the collectives those that are measured with many nodes, and between raylets of one host.
 BASIC, ON_ONE_HOST = ("broadcast", "sum", "all_reduce"), ("all_reduce",)
 MOST_OF_ALL = 8
@@ -37,13 +40,18 @@ SMALL_BYTES = 64 << 10
 HERE = "here"
 
 
-def bytes_of(s_b: float) -> int:
-    """As many bytes as take so many seconds over one link, in whole values."""
-    return int(s_b * RATE_MBIT * 1e6 / 8) // 4 * 4
+def rate_mbit(nodes: int) -> int:
+    """The rate of each link of so many nodes."""
+    return RATE_MBIT_OF_MANY if nodes > MANY else RATE_MBIT
+
+
+def payload_rate(nodes: int) -> float:
+    """Bytes of payload per second: the B of S/B."""
+    return rate_mbit(nodes) * 125_000 * _PAYLOAD
 
 
 def measure(nodes: int, sizes: Sequence[int], rounds: int) -> Iterator[Mapping[str, Any]]:
-    """Runs all sides on a cluster of so many nodes, each behind a link of `RATE_MBIT`.
+    """Runs all sides on a cluster of so many nodes, each behind a link of `rate_mbit`.
 
     Args:
       sizes: of arrays, in bytes.
@@ -74,7 +82,7 @@ def in_cluster(nodes: int, module: str, words: Sequence[str]) -> Iterator[Mappin
 
     Raises: NoTestbed where namespaces cannot be made; UsageError where Ray is missing.
     """
-    with opened(Network.parse(f"rate={RATE_MBIT}mbit"), nodes) as bed, raylets(bed) as cluster:
+    with opened(Network.parse(f"rate={rate_mbit(nodes)}mbit"), nodes) as bed, raylets(bed) as cluster:
         yield from _lines(cluster.command(0, sys.executable, "-m", module, cluster.address, *words))
 
 
@@ -111,7 +119,7 @@ def _rounds(actors: Sequence[Any], nbytes: int, name: str, rounds: int) -> Itera
     for _ in range(1 + (4 * rounds if nbytes <= SMALL_BYTES else rounds)):
         for side in sides:
             processors = _Busy()
-            took, found = round_of(actors, side, name, nbytes * 8 / (RATE_MBIT * 1e6))
+            took, found = round_of(actors, side, name, nbytes / payload_rate(len(actors)))
             if found != wanted:
                 raise ValueError(f"{side}: a wrong {name}, {found} where {wanted} is right")
             seconds[side].append(took)

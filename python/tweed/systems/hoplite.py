@@ -48,7 +48,6 @@ class Config:
 FULL = Config((16, 64, 256), (4, 8, 16), tuple(report.APPLIED), (9,), tuple(object_applications.MODELS))
 QUICK = Config((16,), ())
 UPDATED = (8, 16)
-_RATE = {"rate_mbit": object_rounds.RATE_MBIT}
 #: Workers that train, gradients of an asynchronous step, synchronous steps. All sides take as many gradients.
 WORKERS, FIRST, STEPS = 15, 7, 150
 
@@ -107,8 +106,9 @@ def _updates(notes: Notes, name: str, ranks: int) -> None:
 
 
 def _live(notes: Notes, nodes: int, config: Config) -> None:
-    facts = {"kind": "live", "nodes": nodes, **_RATE}
-    words = f"{nodes} raylets at {object_rounds.RATE_MBIT} Mbit/s"
+    rate = object_rounds.rate_mbit(nodes)
+    facts = {"kind": "live", "nodes": nodes, "rate_mbit": rate}
+    words = f"{nodes} raylets at {rate} Mbit/s"
     _once(notes, facts, words, lambda: object_rounds.measure(nodes, report.SIZES, config.rounds))
 
 
@@ -121,7 +121,8 @@ def _on_one_host(notes: Notes, rounds: int) -> None:
 
 def _applied(notes: Notes, nodes: int, config: Config, *, deaths: bool = False) -> None:
     """One application alone: `python -m tweed.experiments.object_applications NAME`, or `--deaths`."""
-    facts = {"kind": "death live" if deaths else "application", "nodes": nodes, **_RATE, "s_b": config.s_b}
+    kind, rate = "death live" if deaths else "application", object_rounds.rate_mbit(nodes)
+    facts = {"kind": kind, "nodes": nodes, "rate_mbit": rate, "s_b": config.s_b}
     names = tuple(object_applications.DEATHS if deaths else report.APPLIED[nodes])
     words = f"{', '.join(names)}: a server and {nodes - 1} workers{', one of which dies' if deaths else ''}"
     measure = object_applications.measure
