@@ -18,7 +18,7 @@ def struck(what: str, late_s: list[float], side: str = OURS, workers: int = 4) -
 
 def lines() -> list[dict[str, Any]]:
     example, short = SETTINGS
-    spans = {"spans_s": [1.0, 1.2, 1.9], "joined_s": 9.0, "copied_s": 3.0}
+    spans = {"spans_s": [1.0, 1.2, 1.9], "joined_s": 9.0, "copied_s": 3.0, "equal": True}
     trained = {"kind": "trained", "members": 8, "kills": 500, "steps": 9, "epochs": 3, "seconds": 1.0}
     trained |= {"task": "digits", "equal": True, "test_apart": 1e-3}
     trained |= {"held": [[100, 40, 8], [109, 40, 7]], "members_over_time": [[0.0, 8], [0.5, 7], [0.8, 8]]}
@@ -40,7 +40,7 @@ def lines() -> list[dict[str, Any]]:
 
 def test_all_goals_can_be_met() -> None:
     found = list(verdicts(lines()))
-    assert len(found) == 26 and all(met is True for _, _, met in found)
+    assert len(found) == 27 and all(met is True for _, _, met in found)
     text = markdown(study(lines()), "")
     assert "torchft was not" not in text and text.count("-members.svg") == 1
 
@@ -72,6 +72,7 @@ def test_without_lines_nothing_is_judged() -> None:
         ({"kind": "unharmed"}, {"members": [0.21]}, 1),
         ({"kind": "replay"}, {"trained": [0.004]}, 1),
         ({"kind": "join"}, {"spans_s": [2.5]}, 2),
+        ({"kind": "join"}, {"equal": False}, 1),
         ({"kind": "checkpoints"}, {"seconds": {"tweed": [0.2], "async_save": [0.5]}}, 1),
     ],
 )

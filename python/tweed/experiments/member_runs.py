@@ -21,7 +21,7 @@ from torch import Tensor
 
 from tweed.data.sampler import GlobalOrder, Sampler
 from tweed.elastic import ElasticRun
-from tweed.elastic.state import Stateful
+from tweed.elastic.state import State, Stateful, of_objects
 from tweed.experiments.watched_members import Watched, Written, control
 from tweed.files import write_atomic
 from tweed.testbed import Network, Ranks, opened, run_ranks
@@ -156,8 +156,9 @@ def joined(
       options: of the `Job`.
 
     Returns: `plain_s` of a step before, `spans_s` of steps while it joins, `joined_s` until it is in,
-      `given_s` of that from its question until it has the state, and
-      `copied_s` that a copy of model and optimizer takes for which all wait.
+      `given_s` of that from its question until it has the state,
+      `copied_s` that a copy of model and optimizer takes for which all wait, and whether what all keep is
+      `equal` in the end, bit for bit.
 
     Raises: NoTestbed.
     """
@@ -168,12 +169,13 @@ def joined(
         begin = time.monotonic()
         write_atomic(watched.folder / "join", "")
         watched.settled(founders + 1, begin, 2)
-        given_s, copied_s = zip(*watched.end(), strict=True)
+        given_s, copied_s, digests = zip(*watched.end(), strict=True)
         during = [step for step in watched.steps(0) if step.end > begin]
         together = next(step.end for step in during if step.members > founders)
         spans = [step.end - step.begin for step in during if step.end <= together]
         times = {"plain_s": statistics.median(plain), "spans_s": spans, "joined_s": together - begin}
-        return times | {"given_s": given_s[founders], "copied_s": max(copied_s)}
+        costs = {"given_s": given_s[founders], "copied_s": max(copied_s)}
+        return times | costs | {"equal": len(set(digests)) == 1}
 
     with tempfile.TemporaryDirectory() as folder:
         job = Job(Path(folder), founders, founders + 1, numel, compute_s, **options)
@@ -221,9 +223,9 @@ def member(rank: int, size: int, job: Job) -> Any:
     return lived(_life, job.folder, rank, job)
 
 
-def _life(life: int, rank: int, job: Job) -> tuple[float, float]:
+def _life(life: int, rank: int, job: Job) -> tuple[float, float, bytes]:
     """Trains until it is over, and writes each step down. Returns how long it took to get the state of those
-    that it joined, and how long a copy takes that all wait for."""
+    that it joined, how long a copy takes that all wait for, and a digest of what it keeps."""
     elastic = control(life, rank, job.founders, job.most, job.folder, joiner_mbit=job.joiner_mbit)
     model = torch.nn.ParameterList([torch.zeros(job.numel)])
     optimizer = torch.optim.Adam(model, lr=1e-3)
@@ -233,7 +235,7 @@ def _life(life: int, rank: int, job: Job) -> tuple[float, float]:
     asked = time.monotonic()
     run = ElasticRun(elastic, Sampler(GlobalOrder(60_000), _BATCH), keep)
     given_s = time.monotonic() - asked
-    gradient = torch.ones(job.numel)
+    gradient = torch.rand(job.numel, generator=torch.Generator().manual_seed(2))
 
     def computed(samples: Sequence[int]) -> Tensor:
         time.sleep(job.compute_s * len(samples) * len(run.members) / _BATCH)
@@ -246,9 +248,10 @@ def _life(life: int, rank: int, job: Job) -> tuple[float, float]:
             optimizer.step()
             written.step(run.counted, begin, len(run.members))
     copied_s = _copied_s(4 * model[0].numel() * 4)
+    (digest,) = State.of(of_objects(keep)).digests()
     run.finish()
     elastic.close()
-    return given_s, copied_s
+    return given_s, copied_s, digest
 
 
 def _plain(rank: int, size: int, job: Job, steps: int) -> list[float]:

@@ -124,14 +124,16 @@ def _kept(lines: Sequence[Line]) -> Goal:
 def _join(lines: Sequence[Line]) -> Iterator[Goal]:
     step = f"a join: the median step at most {JOIN_STEP:g} times one before"
     pause = f"a join: the longest pause at most {JOIN_PAUSE:.2f} of a copy that all wait for"
+    equal = "a join: all hold the same bits afterwards"
     line = find(lines, kind="join")
     if line is None:
-        yield from (missing(step), missing(pause))
+        yield from (missing(step), missing(pause), missing(equal))
         return
     ratio = statistics.median(line["spans_s"]) / line["plain_s"]
     share = (max(line["spans_s"]) - line["plain_s"]) / line["copied_s"]
     yield step, f"{ratio:.2f}×", ratio <= JOIN_STEP
     yield pause, f"{share:.2f}", share <= JOIN_PAUSE
+    yield (equal, "yes" if line["equal"] else "no", line["equal"]) if "equal" in line else missing(equal)
 
 
 def _donors(lines: Sequence[Line]) -> Goal:
