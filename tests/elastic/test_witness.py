@@ -104,11 +104,11 @@ def test_ctrl_c_ends_a_witness_that_says_how_to_go_on(tmp_path: Path) -> None:
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as witness:
         assert witness.stdout is not None and witness.stderr is not None  # pipes
-        place = witness.stdout.readline().partition("@")[2].partition('"')[0]
+        address = witness.stdout.readline().partition("@")[2].partition('"')[0]
         witness.send_signal(signal.SIGINT)
         said = witness.stderr.read()
     assert witness.returncode == 130
-    assert f"tweed witness --listen {place} --state {state}" in " ".join(said.split())
+    assert f"tweed witness --listen {address} --state {state}" in " ".join(said.split())
     alone = subprocess.run([*command, "--replaces", "0" * 64], capture_output=True, text=True)
     assert alone.returncode == 2 and "go together" in alone.stderr
 
@@ -138,7 +138,7 @@ def test_a_founder_with_a_key_file_may_have_a_witness(tmp_path: Path) -> None:
         elastic = Elastic(1, 1, key_file=str(tmp_path / "key"), witnesses=(one.address,))
         control = start(dist.HashStore(), 0, 1, elastic)
         wait(lambda: one.epoch == 1)
-        assert control.epoch.places == (one.address.partition("@")[2],)
+        assert control.epoch.witness_addresses == (one.address.partition("@")[2],)
         control.close()
 
 
