@@ -106,30 +106,34 @@ impl PyMemberNode {
         Ok(PyMemberNode::new(Node::joiner(member(py, &me)?, contacts?, settings.into())))
     }
 
-    /// A witness: the life `me`, or the one that has stored `record`; None if that is no record of its key. It asks those with the
-    /// keys `contacts` for the `seat` of the witness with that key, and is called at that address.
+    /// A witness: the life `me`, or the one that has stored `record`; None if that is no record of its key. It asks those that are
+    /// linked for the `seat` of the witness with that key, and is called at that address.
     #[staticmethod]
     fn witness(
         py: Python<'_>,
         me: Life,
         record: Option<&[u8]>,
         seat: (String, String),
-        contacts: Vec<String>,
         settings: SettingsGiven,
     ) -> PyResult<Option<PyMemberNode>> {
         let (me, settings) = (member(py, &me)?, settings.into());
         let seat = Seat { of: key(py, &seat.0)?, address: seat.1 };
-        let contacts = contacts.iter().map(|text| key(py, text)).collect::<PyResult<Vec<Key>>>()?;
         let Some(record) = record else {
-            return Ok(Some(PyMemberNode::new(Node::witness(me, None, seat, contacts, settings))));
+            return Ok(Some(PyMemberNode::new(Node::witness(me, None, seat, Vec::new(), settings))));
         };
         let record = Record::decode(record).filter(|record| record.me.key == me.key);
-        Ok(record.map(|record| PyMemberNode::new(Node::restored(record, seat, contacts, settings))))
+        Ok(record.map(|record| PyMemberNode::new(Node::restored(record, seat, Vec::new(), settings))))
     }
 
     /// Another tick has passed.
     fn tick(&self) {
         self.node().handle_tick();
+    }
+
+    /// There is a link to the process with this key.
+    fn linked(&self, py: Python<'_>, text: &str) -> PyResult<()> {
+        self.node().handle_linked(key(py, text)?);
+        Ok(())
     }
 
     /// The link to the process with this key has ended.

@@ -226,7 +226,7 @@ class Control:
     def give_result(self, step: int, result: Tensor, where: Sequence[int]) -> None:
         """This step counts, with this result, `[numel]`, and the steps are there then, as `Sampler.where` has
         it: joiners get both."""
-        # No digest of all of it is formed under the lock that heartbeats need; who is no donor yet needs none.
+        # No digest of it is formed under the lock that heartbeats need; who is no donor yet needs none.
         mark = mark_of(result, where) if self._joiners.gives else 0
         with self._changed:
             self._joiners.give_result(step, result, where, mark, time.monotonic())

@@ -70,6 +70,7 @@ class Linked:
     def add(self, link: int, key: str) -> None:
         """A link has come about; it takes the place of an earlier one to the same process."""
         self._link_of[key], self._key_of[link] = link, key
+        self.node.linked(key)
 
     def say(self, key: str, message: bytes) -> None:
         """Sends it, if that process is linked."""

@@ -37,7 +37,7 @@ pub enum Action {
 pub struct Record {
     /// Itself.
     pub me: Member,
-    /// The last one it knows.
+    /// The last one it knows, from the first on that names it; None: none has, so its file can be of any run.
     pub epoch: Option<Epoch>,
     /// What it promised about the next.
     pub acceptor: Acceptor,
@@ -100,10 +100,12 @@ impl Node {
         node
     }
 
-    /// A witness that goes on from what it has stored.
+    /// A witness that goes on from what it has stored. If that has an epoch, which does not name it, it has been replaced.
     pub fn restored(record: Record, seat: Seat, contacts: Vec<Key>, settings: Settings) -> Node {
+        let was_in = record.epoch.is_some();
         let mut node = Node::witness(record.me, record.epoch, seat, contacts, settings);
-        node.acceptor = record.acceptor;
+        (node.acceptor, node.was_in) = (record.acceptor, was_in);
+        node.standing = if node.is_in() { Standing::Settled } else { node.standing_outside() };
         node.actions.clear();
         node
     }
@@ -186,6 +188,13 @@ impl Node {
 
     fn is_witness(&self) -> bool {
         self.seat.is_some()
+    }
+
+    /// There is a link to a process: who is not in asks it too.
+    pub fn handle_linked(&mut self, key: Key) {
+        if !self.is_in() {
+            self.remember([key]);
+        }
     }
 
     /// The link to a process has ended: it need not fall silent first.
@@ -273,11 +282,11 @@ impl Node {
         self.contacts.clone().into_iter().for_each(|to| self.send(to, join.clone()));
     }
 
-    /// These were members once: whoever knows of nobody else asks them.
-    fn remember(&mut self, epoch: &Epoch) {
-        for member in &epoch.members {
-            if member.key != self.me.key && !self.contacts.contains(&member.key) {
-                self.contacts.push(member.key);
+    /// Whoever knows of nobody else asks these.
+    fn remember(&mut self, keys: impl IntoIterator<Item = Key>) {
+        for key in keys {
+            if key != self.me.key && !self.contacts.contains(&key) {
+                self.contacts.push(key);
             }
         }
         let over = self.contacts.len().saturating_sub(MOST_MEMBERS);
@@ -341,11 +350,13 @@ impl Node {
         self.proposer.stop();
         self.since = [None; 3];
         (self.heartbeat_at, self.pause_until, self.outdone) = (0, 0, 0);
-        self.remember(&epoch);
+        self.remember(epoch.members.iter().map(|member| member.key));
         self.epoch = Some(epoch.clone());
         self.view.watch(all.into_iter().filter(|peer| peer.key != self.me.key), self.now);
         self.was_in |= self.is_in();
-        self.store();
+        if self.was_in {
+            self.store();
+        }
         self.actions.push_back(Action::Entered(epoch));
     }
 
