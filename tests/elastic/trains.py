@@ -61,6 +61,15 @@ def sampler() -> Sampler:
     return Sampler(GlobalOrder(SAMPLES, seed=1), BATCH)
 
 
+def among(store: dist.Store, rank: int, founders: int, elastic: Elastic, of: int = 0) -> Control:
+    """One of those that begin, or one that joins them by calling rank `of`."""
+    if rank >= founders:
+        return join(store.get(f"address {of}").decode(), elastic)
+    control = start(store, rank, founders, elastic)
+    store.set(f"address {rank}", control.address)
+    return control
+
+
 def kill_me() -> None:
     """As the kernel does that has no memory left."""
     os.kill(os.getpid(), signal.SIGKILL)
@@ -188,9 +197,11 @@ def _witness(life: int, rank: int, folder: Path) -> None:
 
 
 @contextmanager
-def witnessing(state: Path, replaces: Replaces | None = None) -> Iterator[Witness]:
+def witnessing(
+    state: Path, replaces: Replaces | None = None, listen: str = "127.0.0.1:0"
+) -> Iterator[Witness]:
     """A witness in this process, driven by a thread."""
-    witness, over = Witness("127.0.0.1:0", state, replaces=replaces), Event()
+    witness, over = Witness(listen, state, replaces=replaces), Event()
 
     def run() -> None:
         while not over.is_set():
