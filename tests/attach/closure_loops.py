@@ -14,7 +14,7 @@ from torch import Tensor
 
 import tweed
 from tests.attach.elastic_loops import BATCH, SAMPLES, TOGETHER, Ended, Trainee, dataset, ended
-from tests.elastic.trains import among, kill_me
+from tests.elastic.members import among, kill_me
 from tests.faults.ring import logs_here
 from tweed.data.sampler import GlobalOrder
 from tweed.elastic import Checkpoints, Elastic, start

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import Subset, TensorDataset
 
 import tweed
-from tests.elastic.trains import among, kill_me
+from tests.elastic.members import among, kill_me
 from tests.faults.ring import logs_here
 from tweed.attach.elastic import ElasticTraining
 from tweed.data.sampler import GlobalOrder, Sampler

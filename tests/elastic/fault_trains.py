@@ -11,7 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from tests.elastic.trains import KILLED_AT, STEPS, Trainee, among, kill_me, last_step, sampler
+from tests.elastic.members import among, kill_me
+from tests.elastic.trains import KILLED_AT, STEPS, Trainee, last_step, sampler
 from tests.faults.ring import logs_here
 from tweed.elastic import Checkpoints, Elastic, ElasticRun, start, transfer
 from tweed.errors import Evicted, PeerLost, TweedError

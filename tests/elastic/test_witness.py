@@ -16,11 +16,13 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+import typer
 
 from tests.elastic.fault_trains import outlives
 from tests.elastic.trains import STEPS, witnessed, witnessing
 from tests.faults.ring import endings
 from tests.simulate.test_elastic import trained
+from tweed.cli.witness import witness as command
 from tweed.elastic import Control, Elastic, candidacy, meeting, start
 from tweed.elastic.messages import Life, packed
 from tweed.elastic.witness import Replaces, Witness
@@ -189,6 +191,27 @@ def test_a_founder_with_a_key_file_may_have_a_witness(tmp_path: Path) -> None:
         wait(lambda: one.epoch == 1)
         assert control.epoch.witness_addresses == (one.address.partition("@")[2],)
         control.close()
+
+
+def interrupted(one: Witness) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_file_that_is_of_a_run_is_named_with_its_epoch_and_where_members_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = tmp_path / "state"
+    with witnessing(state) as one:
+        (member,) = founded(dist.HashStore(), 1, one.address)
+        wait(lambda: one.epoch == 1)
+        member.close()
+    monkeypatch.setattr(Witness, "turn", interrupted)
+    at = one.address.partition("@")[2]
+    for of, more in (("", ""), ("127.0.0.1:1", ". To take another one's place, give a new file by --state")):
+        with pytest.raises(typer.Exit):
+            command("127.0.0.1:0", state, "0" * 64 if of else "", of)
+        said = capsys.readouterr().out
+        assert said == f"{state} is of a run: goes on as its witness in epoch 1, at {at}{more}\n"
 
 
 def test_witnesses_that_cannot_be_are_errors() -> None:

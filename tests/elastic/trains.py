@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from tests.elastic.members import kill_me, stop_me
 from tests.simulate.test_elastic import BATCH, NUMEL, SAMPLES, gradient
 from tweed.data.sampler import GlobalOrder, Sampler
 from tweed.elastic import Checkpoints, Control, Elastic, ElasticRun, join, start
@@ -59,25 +60,6 @@ class Trainee:
 def sampler() -> Sampler:
     """The same at all."""
     return Sampler(GlobalOrder(SAMPLES, seed=1), BATCH)
-
-
-def among(store: dist.Store, rank: int, founders: int, elastic: Elastic, of: int = 0) -> Control:
-    """One of those that begin, or one that joins them by calling rank `of`."""
-    if rank >= founders:
-        return join(store.get(f"address {of}").decode(), elastic)
-    control = start(store, rank, founders, elastic)
-    store.set(f"address {rank}", control.address)
-    return control
-
-
-def kill_me() -> None:
-    """As the kernel does that has no memory left."""
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def stop_me() -> None:
-    """As a debugger does, or a host that sleeps: links stay, and nothing comes over them."""
-    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def trains(rank: int, size: int, port: int, victim: int) -> tuple[str, Tensor, list[int]]:

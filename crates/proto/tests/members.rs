@@ -1,6 +1,8 @@
 //! What one process does, without others: `crates/sim` has many of them.
 
-use tweed_proto::members::{Action, Epoch, Member, Message, Node, Record, Seat, Settings, Standing, Voters, Witness};
+use tweed_proto::members::{
+    Action, Epoch, Member, Message, Node, Record, Seat, Settings, Standing, Voters, Witness,
+};
 
 const ME: Member = Member { key: [9; 32], incarnation: 5 };
 const OLD: Member = Member { key: [8; 32], incarnation: 1 };
@@ -25,7 +27,9 @@ fn epoch(number: u64, voter: Member) -> Epoch {
 
 fn stored(node: &mut Node) -> Vec<Record> {
     let actions = std::iter::from_fn(|| node.poll());
-    actions.filter_map(|action| if let Action::Store(record) = action { Some(record) } else { None }).collect()
+    actions
+        .filter_map(|action| if let Action::Store(record) = action { Some(record) } else { None })
+        .collect()
 }
 
 /// Whom it asks for its seat, until it asks again.

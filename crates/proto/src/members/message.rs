@@ -1,7 +1,7 @@
 //! What members send each other, and what a witness stores: records whose lengths are looked at before memory is taken.
 
 use super::{Acceptor, Ballot, Epoch, Member, Ranks, Record, Seat, Voters, Witness};
-use super::{MOST_MEMBERS, MOST_MISSING, MOST_ADDRESS_BYTES, MOST_WITNESSES};
+use super::{MOST_ADDRESS_BYTES, MOST_MEMBERS, MOST_MISSING, MOST_WITNESSES};
 
 const MEMBER_BYTES: usize = 40;
 const WITNESS_BYTES: usize = MEMBER_BYTES + 2 + MOST_ADDRESS_BYTES;

@@ -55,7 +55,7 @@ mod view;
 
 pub use acceptor::{Acceptor, Answer, Ballot};
 pub use epoch::{
-    Epoch, Member, Seat, Voters, Witness, MOST_MEMBERS, MOST_MISSING, MOST_ADDRESS_BYTES, MOST_WITNESSES,
+    Epoch, Member, Seat, Voters, Witness, MOST_ADDRESS_BYTES, MOST_MEMBERS, MOST_MISSING, MOST_WITNESSES,
 };
 pub use joins::Joins;
 pub use message::{Heartbeat, Message, MOST_BYTES};

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use tweed_rng::{mix, Rng};
 
 use super::{
-    Acceptor, Heartbeat, Epoch, Joins, Member, Message, Proposer, Seat, Settings, Standing, View, Voters,
+    Acceptor, Epoch, Heartbeat, Joins, Member, Message, Proposer, Seat, Settings, Standing, View, Voters,
     MOST_MEMBERS,
 };
 use crate::hub::Key;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Heartbeat, Epoch, Member, Ranks};
+use super::{Epoch, Heartbeat, Member, Ranks};
 use crate::hub::Key;
 
 /// What is known of one process, from its last heartbeat.
@@ -34,11 +34,17 @@ impl View {
     pub(super) fn watch(&mut self, peers: impl Iterator<Item = Member>, now: u64) {
         let mut before = std::mem::take(&mut self.heard);
         for peer in peers {
-            let known = before.remove(&peer.key).filter(|heard| heard.heartbeat.incarnation == peer.incarnation);
+            let known =
+                before.remove(&peer.key).filter(|heard| heard.heartbeat.incarnation == peer.incarnation);
             let heartbeat = Heartbeat { incarnation: peer.incarnation, ..Heartbeat::default() };
             // A member that votes comes twice.
-            let new =
-                Heard { at: now, hears_me: true, new_until: now + self.silence, has_spoken: false, heartbeat };
+            let new = Heard {
+                at: now,
+                hears_me: true,
+                new_until: now + self.silence,
+                has_spoken: false,
+                heartbeat,
+            };
             self.heard.entry(peer.key).or_insert(known.unwrap_or(new));
         }
     }
@@ -47,7 +53,8 @@ impl View {
     pub(super) fn note(&mut self, from: &Key, heartbeat: Heartbeat, now: u64) -> bool {
         match self.heard.get_mut(from) {
             Some(heard) if heard.heartbeat.incarnation == heartbeat.incarnation => {
-                *heard = Heard { at: now, hears_me: heartbeat.hears_you, heartbeat, has_spoken: true, ..*heard };
+                *heard =
+                    Heard { at: now, hears_me: heartbeat.hears_you, heartbeat, has_spoken: true, ..*heard };
                 true
             }
             _ => false,
@@ -150,6 +157,8 @@ impl View {
 
     /// With whom a member says that it hears each other, if it is heard and of this epoch.
     fn row(&self, epoch: &Epoch, key: &Key, now: u64) -> Option<&Ranks> {
-        self.heartbeat(key, now).filter(|heartbeat| heartbeat.epoch == epoch.number).map(|heartbeat| &heartbeat.mutual)
+        self.heartbeat(key, now)
+            .filter(|heartbeat| heartbeat.epoch == epoch.number)
+            .map(|heartbeat| &heartbeat.mutual)
     }
 }

@@ -130,7 +130,10 @@ impl Node {
                 None => seat.of == old.member.key,
             };
             let new = self.joins.witnesses().find(takes);
-            new.map_or_else(|| old.clone(), |(member, seat)| Witness { member, address: seat.address.clone() })
+            new.map_or_else(
+                || old.clone(),
+                |(member, seat)| Witness { member, address: seat.address.clone() },
+            )
         };
         Voters::Witnesses(witnesses.iter().map(next).collect())
     }
