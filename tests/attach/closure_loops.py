@@ -13,10 +13,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 import tweed
-from tests.attach.elastic_loops import BATCH, SAMPLES, TOGETHER, Ended, Trainee, dataset, ended, kill_me
+from tests.attach.elastic_loops import BATCH, SAMPLES, TOGETHER, Ended, Trainee, dataset, ended
+from tests.elastic.members import among, kill_me
 from tests.faults.ring import logs_here
 from tweed.data.sampler import GlobalOrder
-from tweed.elastic import Checkpoints, Elastic, join, start
+from tweed.elastic import Checkpoints, Elastic, start
 
 STEPS = 12
 #: A step, and the evaluation within it.
@@ -97,11 +98,7 @@ def joins(rank: int, size: int, port: int, search: str | None, victim: int | Non
     """The last rank joins while the others train; all go on for some steps together, within which one may
     kill itself."""
     store, last = dist.TCPStore("127.0.0.1", port, is_master=False), 10**6
-    if rank < size - 1:
-        control = start(store, rank, size - 1, Elastic(1, size))
-        store.set(f"address {rank}", control.address)
-    else:
-        control = join(store.get("address 1").decode(), Elastic(1, size))
+    control = among(store, rank, size - 1, Elastic(1, size))
     searcher, iterations = Searcher(rank, search), 0
 
     def dies(step: int, evaluation: int) -> bool:
@@ -124,12 +121,9 @@ def waits(rank: int, size: int, port: int, search: str | None) -> Ended:
     comes and gets the state within that step."""
     logs_here()
     store = dist.TCPStore("127.0.0.1", port, is_master=False)
-    if rank < size - 1:
-        control = start(store, rank, size - 1, Elastic(size - 1, size))
-        store.set(f"address {rank}", control.address)
-    else:
+    if rank == size - 1:
         store.get("they wait")
-        control = join(store.get("address 1").decode())
+    control = among(store, rank, size - 1, Elastic(size - 1, size), of=1)
     searcher = Searcher(rank, search)
     run, closure = attached(searcher, control, "every_step", lambda *now: rank == 0 and now == (3, 2))
     with run:

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from torch.utils.data import Subset, TensorDataset
 
 import tweed
+from tests.elastic.members import among, kill_me
 from tests.faults.ring import logs_here
 from tweed.attach.elastic import ElasticTraining
 from tweed.data.sampler import GlobalOrder, Sampler
-from tweed.elastic import Control, Elastic, join, start
+from tweed.elastic import Control, Elastic, start
 from tweed.errors import ShapeMismatch, TweedError, UsageError
 from tweed.exchange.shards import whole
 from tweed.testbed import say
@@ -123,10 +124,6 @@ def ended(run: ElasticTraining, trainee: Trainee, iterations: int) -> Ended:
     return Ended(digest, trainee.flat, run.counted, run.epochs, iterations, lr)
 
 
-def kill_me() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def trains(rank: int, size: int, port: int, dies: dict[int, int], options: dict[str, Any]) -> Ended:
     """Members kill themselves at the steps in `dies`, within an iteration; or leave, if that is negative."""
     store = dist.TCPStore("127.0.0.1", port, is_master=False)
@@ -184,11 +181,8 @@ def spreads(rank: int, size: int, port: int, dies: dict[int, int], options: dict
     trainee, firsts = Trainee(member, processes=2, **looks), list[int]()
     founders = options.pop("founders", members)
     elastic: Elastic | Control = Elastic(1, members)
-    if process == 0 and member < founders:
-        elastic = start(store, member, founders, Elastic(1, members))
-        store.set(f"address {member}", elastic.address)
-    elif process == 0:
-        elastic = join(store.get("address 0").decode())
+    if process == 0:
+        elastic = among(store, member, founders, Elastic(1, members))
     if founders < members:
         last = 10**6
     strategy, breaks = options.pop("strategy", tweed.every_step()), options.pop("breaks", None) == rank
@@ -221,11 +215,7 @@ def joins(
 ) -> Ended:
     """The last rank joins, all go on for some steps together, and one may kill itself then."""
     store, last = dist.TCPStore("127.0.0.1", port, is_master=False), 10**6
-    if rank < size - 1:
-        control = start(store, rank, size - 1, Elastic(1, size))
-        store.set(f"address {rank}", control.address)
-    else:
-        control = join(store.get("address 1").decode(), Elastic(1, size))
+    control = among(store, rank, size - 1, Elastic(1, size))
     trainee, iterations = Trainee(rank), 0
     with tweed.attach(trainee.model, trainee.optimizer, strategy, elastic=control) as run:
         trainee.keep(run)

@@ -37,7 +37,8 @@ from tests.faults.ring import endings, hear
 from tweed.aggregate import Krum
 from tweed.attach.elastic import ElasticTraining
 from tweed.attach.member_checks import check_strategy
-from tweed.attach.member_steps import Feed, MemberSteps
+from tweed.attach.member_data import Feed
+from tweed.attach.member_steps import MemberSteps
 from tweed.cadence import EventTriggered, LocalSteps, Moves
 from tweed.compress import (
     Direct,

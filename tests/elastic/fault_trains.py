@@ -11,9 +11,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from tests.elastic.trains import KILLED_AT, STEPS, Trainee, kill_me, last_step, sampler
+from tests.elastic.members import among, kill_me
+from tests.elastic.trains import KILLED_AT, STEPS, Trainee, last_step, sampler
 from tests.faults.ring import logs_here
-from tweed.elastic import Checkpoints, Control, Elastic, ElasticRun, join, start, transfer
+from tweed.elastic import Checkpoints, Elastic, ElasticRun, start, transfer
 from tweed.errors import Evicted, PeerLost, TweedError
 from tweed.testbed import say
 from tweed.train.folder import latest
@@ -31,15 +32,6 @@ class Outcome(NamedTuple):
 def ended(run: ElasticRun, trainee: Trainee) -> Outcome:
     run.finish()
     return Outcome(trainee.digest, trainee.params.detach(), run.counted, run.epochs)
-
-
-def among(store: dist.Store, rank: int, founders: int, elastic: Elastic) -> Control:
-    """One of those that begin, or one that joins them."""
-    if rank >= founders:
-        return join(store.get("address 0").decode(), elastic)
-    control = start(store, rank, founders, elastic)
-    store.set(f"address {rank}", control.address)
-    return control
 
 
 def waits(rank: int, size: int, port: int, witness: str) -> Outcome:

@@ -29,7 +29,7 @@ from tests.elastic.trains import (
 )
 from tests.faults.ring import endings
 from tests.simulate.test_elastic import trained
-from tweed.elastic import Elastic, start
+from tweed.elastic import Elastic, group, start
 from tweed.elastic.epoch import Epoch
 from tweed.elastic.group import Groups, breaks
 from tweed.elastic.messages import Meeting
@@ -145,6 +145,35 @@ def test_calls_are_aborted_if_a_member_of_the_group_is_lost(
     epoch = Epoch(number, tuple(members), broken=broken)
     assert breaks("abc", 1, epoch) is aborted
     assert not breaks("", 1, epoch)  # no group stands
+
+
+class Abortable:
+    """A group."""
+
+    def __init__(self) -> None:
+        self.aborted = False
+
+    def _get_backend(self, device: torch.device) -> Abortable:
+        return self
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_calls_are_aborted_if_a_member_is_lost_while_the_group_is_made(
+    monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    next_ = Epoch(2, ("b",) if lost else ("b", "c", "d"), broken=lost)
+    told, made = Told((Epoch(1, ("b", "c")), NONE), (next_, NONE)), Abortable()
+
+    def make(*how: object) -> Abortable:
+        told._told.pop(0)
+        return made
+
+    monkeypatch.setattr(group, "_made_default", make)
+    Groups(told, 60.0).form()  # type: ignore[arg-type]
+    assert made.aborted is lost
 
 
 class Told:

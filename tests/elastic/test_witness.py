@@ -8,21 +8,25 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
+import typer
 
 from tests.elastic.fault_trains import outlives
 from tests.elastic.trains import STEPS, witnessed, witnessing
 from tests.faults.ring import endings
 from tests.simulate.test_elastic import trained
-from tweed.elastic import Elastic, meeting, start, witness
+from tweed.cli.witness import witness as command
+from tweed.elastic import Control, Elastic, candidacy, meeting, start
 from tweed.elastic.messages import Life, packed
 from tweed.elastic.witness import Replaces, Witness
-from tweed.errors import DataError, DeadlineExceeded, PeerLost, UsageError
+from tweed.errors import DataError, PeerLost, UsageError
 from tweed.exchange.hub.wire.address import HubAddress
 from tweed.testbed import Ranks
 from tweed.testbed.faults import Plan
@@ -80,14 +84,61 @@ def test_who_joins_finds_a_witness_in_the_place_of_one_that_is_lost_for_good(tmp
     assert torch.allclose(found.params, trained(Plan(), steps=found.counted).params, rtol=0, atol=1e-12)
 
 
-def test_a_witness_that_nobody_calls_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(witness, "_CALLED_S", 0.2)
-    with witnessing(tmp_path / "one") as one:
-        of = one.address.partition("@")[2]
-        with pytest.raises(DeadlineExceeded, match=r"it must listen where they reach it"):
-            Witness("127.0.0.1:0", tmp_path / "other", replaces=Replaces(one.address, of))
-    with pytest.raises(PeerLost, match=r"nobody of the run is reached"):
-        Witness("127.0.0.1:0", tmp_path / "other", replaces=Replaces(one.address, of))
+def founded(store: dist.Store, size: int, witness: str) -> list[Control]:
+    """Members in this process, of a run with this witness."""
+    elastic = Elastic(1, size, witnesses=(witness,))
+    with ThreadPoolExecutor(size) as each:
+        return list(each.map(lambda rank: start(store, rank, size, elastic), range(size)))
+
+
+def test_a_new_witness_gets_its_place_though_the_member_that_it_called_is_lost(tmp_path: Path) -> None:
+    with ExitStack() as ends:
+        with witnessing(tmp_path / "old") as old:
+            members = founded(dist.HashStore(), 3, old.address)
+            for member in members:
+                ends.callback(member.close)
+            wait(lambda: old.epoch == 1)
+        # While the only witness is away nothing is agreed, and the new one learns who else is of the run.
+        replaces = Replaces(old.address, members[0].address)
+        new = ends.enter_context(witnessing(tmp_path / "new", replaces))
+        wait(lambda: len(new._linked) == 3)
+        members[0].close()
+        _, _, at = old.address.partition("@")
+        again = ends.enter_context(witnessing(tmp_path / "old", listen=at))
+        assert (again.resumed, again.called_at) == (1, at)
+        wait(lambda: new.standing == "settled" and again.standing == "evicted")
+    with pytest.raises(UsageError, match=r"old is of a witness of a run in whose epoch \d another one has"):
+        Witness("127.0.0.1:0", tmp_path / "old", replaces=replaces)
+    with closing(Witness("127.0.0.1:0", tmp_path / "new", replaces=replaces)) as one:
+        assert one.resumed == new.epoch and one.called_at == new.address.partition("@")[2]
+
+
+def test_a_new_witness_says_what_keeps_it_from_its_place_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(candidacy, "_PATIENCE_S", 0.05)
+    with ExitStack() as ends:
+        old = ends.enter_context(witnessing(tmp_path / "old"))
+        at = old.address.partition("@")[2]
+        replaces = Replaces(old.address, f"{at}, 127.0.0.1:1")
+        new = ends.enter_context(witnessing(tmp_path / "new", replaces))
+        why = f"no member calls this witness at {new.address.partition('@')[2]}: it must listen"
+        wait(lambda: why in caplog.text)
+        members = founded(dist.HashStore(), 1, old.address)
+        ends.callback(members[0].close)
+        wait(lambda: new.standing == "settled")
+    with witnessing(tmp_path / "third", Replaces(old.address, "127.0.0.1:1")):
+        wait(lambda: "Say with --of who else is of it: addresses of members or witnesses" in caplog.text)
+
+
+def test_each_obstacle_of_a_new_witness_has_its_own_words() -> None:
+    of = partial(candidacy.obstacle, "a:1")
+    assert "with --of who else" in of(answers=False, calls=False)
+    assert "at a:1: it must listen" in of(answers=True, calls=False)
+    assert of(answers=True, calls=True) == of(answers=False, calls=True)
+    seen = candidacy.Obstacle(since=0.0)
+    each = [("a", 1.0), ("a", 11.0), ("a", 99.0), ("b", 99.5), ("b", 109.5)]
+    assert [seen.lasts(*one) for one in each] == [False, True, False, False, True]
 
 
 def test_all_that_begin_are_given_the_same_witnesses() -> None:
@@ -104,11 +155,11 @@ def test_ctrl_c_ends_a_witness_that_says_how_to_go_on(tmp_path: Path) -> None:
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as witness:
         assert witness.stdout is not None and witness.stderr is not None  # pipes
-        place = witness.stdout.readline().partition("@")[2].partition('"')[0]
+        address = witness.stdout.readline().partition("@")[2].partition('"')[0]
         witness.send_signal(signal.SIGINT)
         said = witness.stderr.read()
     assert witness.returncode == 130
-    assert f"tweed witness --listen {place} --state {state}" in " ".join(said.split())
+    assert f"tweed witness --listen {address} --state {state}" in " ".join(said.split())
     alone = subprocess.run([*command, "--replaces", "0" * 64], capture_output=True, text=True)
     assert alone.returncode == 2 and "go together" in alone.stderr
 
@@ -138,8 +189,29 @@ def test_a_founder_with_a_key_file_may_have_a_witness(tmp_path: Path) -> None:
         elastic = Elastic(1, 1, key_file=str(tmp_path / "key"), witnesses=(one.address,))
         control = start(dist.HashStore(), 0, 1, elastic)
         wait(lambda: one.epoch == 1)
-        assert control.epoch.places == (one.address.partition("@")[2],)
+        assert control.epoch.witness_addresses == (one.address.partition("@")[2],)
         control.close()
+
+
+def interrupted(one: Witness) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_file_that_is_of_a_run_is_named_with_its_epoch_and_where_members_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = tmp_path / "state"
+    with witnessing(state) as one:
+        (member,) = founded(dist.HashStore(), 1, one.address)
+        wait(lambda: one.epoch == 1)
+        member.close()
+    monkeypatch.setattr(Witness, "turn", interrupted)
+    at = one.address.partition("@")[2]
+    for of, more in (("", ""), ("127.0.0.1:1", ". To take another one's place, give a new file by --state")):
+        with pytest.raises(typer.Exit):
+            command("127.0.0.1:0", state, "0" * 64 if of else "", of)
+        said = capsys.readouterr().out
+        assert said == f"{state} is of a run: goes on as its witness in epoch 1, at {at}{more}\n"
 
 
 def test_witnesses_that_cannot_be_are_errors() -> None:

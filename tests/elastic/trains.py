@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from tests.elastic.members import kill_me, stop_me
 from tests.simulate.test_elastic import BATCH, NUMEL, SAMPLES, gradient
 from tweed.data.sampler import GlobalOrder, Sampler
 from tweed.elastic import Checkpoints, Control, Elastic, ElasticRun, join, start
@@ -59,16 +60,6 @@ class Trainee:
 def sampler() -> Sampler:
     """The same at all."""
     return Sampler(GlobalOrder(SAMPLES, seed=1), BATCH)
-
-
-def kill_me() -> None:
-    """As the kernel does that has no memory left."""
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def stop_me() -> None:
-    """As a debugger does, or a host that sleeps: links stay, and nothing comes over them."""
-    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def trains(rank: int, size: int, port: int, victim: int) -> tuple[str, Tensor, list[int]]:
@@ -188,9 +179,11 @@ def _witness(life: int, rank: int, folder: Path) -> None:
 
 
 @contextmanager
-def witnessing(state: Path, replaces: Replaces | None = None) -> Iterator[Witness]:
+def witnessing(
+    state: Path, replaces: Replaces | None = None, listen: str = "127.0.0.1:0"
+) -> Iterator[Witness]:
     """A witness in this process, driven by a thread."""
-    witness, over = Witness("127.0.0.1:0", state, replaces=replaces), Event()
+    witness, over = Witness(listen, state, replaces=replaces), Event()
 
     def run() -> None:
         while not over.is_set():

@@ -188,6 +188,12 @@ def test_who_is_let_in_without_a_state_deals_as_the_others_once_it_has_theirs(pe
     assert len({tuple(member.sampler.where) for member in together}) == 1
 
 
+def test_where_all_that_could_feed_a_joiner_are_lost_it_says_so() -> None:
+    joiner = Member("d", sampler(), result=torch.zeros(1, dtype=torch.float64))
+    with pytest.raises(TweedError, match="go on from a checkpoint"):
+        entered([joiner])
+
+
 def test_other_samples_in_the_sum_than_were_dealt_are_an_error() -> None:
     members = founders()
     for member in members:

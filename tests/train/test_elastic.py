@@ -22,7 +22,8 @@ from tweed.train.loop import due
 from tweed.train.request import Request, begin, fill
 from tweed.train.settings import OURS, Settings
 
-STEPS, BATCH = 900, 48
+#: Who was killed is a member again after some hundred steps, also where other work leaves little time to all.
+STEPS, BATCH = 450, 48
 TASK = {"task": "digits", "steps": STEPS}
 
 

@@ -1,9 +1,10 @@
-//! The planner of objects at one process that is alone: what it is asked to do, and what it says of what cannot be done.
+//! The planner of objects at one process: what it is asked to do, and what it says of what cannot be done.
 
 use std::time::Duration;
 
 use tweed_proto::objects::{
-    Action, Costs, Failure, Format, Member, Mode, ObjectId, Request, Rule, ROOT, SMALL_BYTES,
+    Action, Costs, Failure, Format, Member, Message, Mode, ObjectId, Order, Process, Request, Rule, Stream,
+    ROOT, SMALL_BYTES,
 };
 
 const COSTS: Costs = Costs { latency: Duration::from_micros(50), rate: 1 << 30, message: Duration::ZERO };
@@ -103,4 +104,68 @@ fn what_was_deleted_is_remembered_for_a_while() {
     assert_eq!(end(&mut member), None);
     member.put(ObjectId(0), FORMAT, FORMAT.size, None);
     assert_eq!(member.poll(), Some(Action::Got { object: ObjectId(0) }));
+}
+
+/// The process is told to pull an object from another one.
+fn feed(member: &mut Member, from: Process) -> Vec<Action> {
+    let (object, generation, view, block) = (TARGET, 0, 0, SMALL_BYTES);
+    let order = Order::Feed { object, format: FORMAT, generation, from, view, block };
+    member.handle_message(from, Message::Order(order));
+    std::iter::from_fn(|| member.poll()).collect()
+}
+
+/// A process that pulls from 2 and has a block, and is told to pull from 3. Returns the stream, and how long 2 has to stop.
+fn hand_over() -> (Member, Stream, Duration) {
+    let mut member = Member::new(1, [2, 3], COSTS);
+    member.get(TARGET);
+    let stream = match *feed(&mut member, 2) {
+        [.., Action::Open { stream, pull, .. }] if pull.from == 2 => stream,
+        ref other => panic!("{other:?}"),
+    };
+    member.handle_block(stream, SMALL_BYTES);
+    while member.poll().is_some() {}
+    let after = match *feed(&mut member, 3) {
+        [Action::Stop { stream: of }, Action::Timer { stream: timed, after }]
+            if [of, timed] == [stream; 2] =>
+        {
+            after
+        }
+        ref other => panic!("{other:?}"),
+    };
+    (member, stream, after)
+}
+
+/// It pulls from 3 now, from this byte on.
+fn goes_on(member: &mut Member, stream: Stream, from_byte: u64) {
+    let actions: Vec<Action> = std::iter::from_fn(|| member.poll()).collect();
+    let [Action::Close { stream: closed }, Action::Open { pull, .. }] = actions[..] else {
+        panic!("{actions:?}")
+    };
+    assert_eq!((closed, pull.from, pull.offset), (stream, 3, from_byte));
+}
+
+#[test]
+fn a_feeder_that_is_to_stop_may_send_what_is_under_way() {
+    let (mut member, stream, _) = hand_over();
+    member.handle_block(stream, 2 * SMALL_BYTES);
+    assert_eq!(member.poll(), None);
+    member.handle_stopped(stream);
+    goes_on(&mut member, stream, 2 * SMALL_BYTES);
+    member.handle_timeout(stream); // of no matter any more
+    member.handle_stopped(stream);
+    assert_eq!(member.poll(), None);
+}
+
+#[test]
+fn a_feeder_that_is_to_stop_has_time_for_each_block_and_no_more() {
+    let (mut member, stream, after) = hand_over();
+    member.handle_block(stream, 2 * SMALL_BYTES);
+    member.handle_timeout(stream);
+    assert_eq!(member.poll(), Some(Action::Timer { stream, after }));
+    member.handle_timeout(stream);
+    goes_on(&mut member, stream, 2 * SMALL_BYTES);
+    member.handle_block(stream, 3 * SMALL_BYTES); // too late: another brings it
+    assert_eq!((member.poll(), member.standing(TARGET).unwrap().1), (None, 2 * SMALL_BYTES));
+    let block = Duration::from_secs_f64(SMALL_BYTES as f64 / COSTS.rate as f64);
+    assert!(after > 2 * COSTS.latency + block && after < Duration::from_secs(1), "{after:?}");
 }

@@ -30,7 +30,7 @@ struct SettingsGiven {
     #[pyo3(item)]
     max_members: usize,
     #[pyo3(item)]
-    beat: u64,
+    heartbeat: u64,
     #[pyo3(item)]
     silence: u64,
     #[pyo3(item)]
@@ -50,7 +50,7 @@ impl From<SettingsGiven> for Settings {
         let SettingsGiven {
             min_members,
             max_members,
-            beat,
+            heartbeat,
             silence,
             batch,
             stagger,
@@ -58,7 +58,7 @@ impl From<SettingsGiven> for Settings {
             lead_steps,
             seed,
         } = given;
-        Settings { min_members, max_members, beat, silence, batch, stagger, penalty, lead_steps, seed }
+        Settings { min_members, max_members, heartbeat, silence, batch, stagger, penalty, lead_steps, seed }
     }
 }
 
@@ -81,7 +81,7 @@ impl PyMemberNode {
     ) -> PyResult<PyMemberNode> {
         let members: PyResult<Vec<Member>> = members.iter().map(|life| member(py, life)).collect();
         let witness =
-            |(key, life, place): WitnessParts| Ok(Witness { member: member(py, &(key, life))?, place });
+            |(key, life, address): WitnessParts| Ok(Witness { member: member(py, &(key, life))?, address });
         let witnesses: PyResult<Vec<Witness>> = witnesses.into_iter().map(witness).collect();
         let voters = Some(witnesses?).filter(|some| !some.is_empty());
         let epoch = Epoch::first(members?, voters.map_or(Voters::Members, Voters::Witnesses));
@@ -106,30 +106,34 @@ impl PyMemberNode {
         Ok(PyMemberNode::new(Node::joiner(member(py, &me)?, contacts?, settings.into())))
     }
 
-    /// A witness: the life `me`, or the one that has stored `record`; None if that is no record of its key. It asks those with the
-    /// keys `contacts` for the `seat` of the witness with that key, and is called at that place.
+    /// A witness: the life `me`, or the one that has stored `record`; None if that is no record of its key. It asks those that are
+    /// linked for the `seat` of the witness with that key, and is called at that address.
     #[staticmethod]
     fn witness(
         py: Python<'_>,
         me: Life,
         record: Option<&[u8]>,
         seat: (String, String),
-        contacts: Vec<String>,
         settings: SettingsGiven,
     ) -> PyResult<Option<PyMemberNode>> {
         let (me, settings) = (member(py, &me)?, settings.into());
-        let seat = Seat { of: key(py, &seat.0)?, place: seat.1 };
-        let contacts = contacts.iter().map(|text| key(py, text)).collect::<PyResult<Vec<Key>>>()?;
+        let seat = Seat { of: key(py, &seat.0)?, address: seat.1 };
         let Some(record) = record else {
-            return Ok(Some(PyMemberNode::new(Node::witness(me, None, seat, contacts, settings))));
+            return Ok(Some(PyMemberNode::new(Node::witness(me, None, seat, Vec::new(), settings))));
         };
         let record = Record::decode(record).filter(|record| record.me.key == me.key);
-        Ok(record.map(|record| PyMemberNode::new(Node::restored(record, seat, contacts, settings))))
+        Ok(record.map(|record| PyMemberNode::new(Node::restored(record, seat, Vec::new(), settings))))
     }
 
     /// Another tick has passed.
     fn tick(&self) {
         self.node().handle_tick();
+    }
+
+    /// There is a link to the process with this key.
+    fn linked(&self, py: Python<'_>, text: &str) -> PyResult<()> {
+        self.node().handle_linked(key(py, text)?);
+        Ok(())
     }
 
     /// The link to the process with this key has ended.
@@ -209,7 +213,7 @@ fn parts(epoch: &Epoch) -> EpochParts {
     let life = |member: &Member| (hex(&member.key), member.incarnation);
     let witness = |witness: &Witness| {
         let Member { key, incarnation } = witness.member;
-        (hex(&key), incarnation, witness.place.clone())
+        (hex(&key), incarnation, witness.address.clone())
     };
     let witnesses = match &epoch.voters {
         Voters::Members => Vec::new(),

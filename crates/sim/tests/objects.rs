@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tweed_proto::objects::{blocks, broadcast_block, forms, Costs, Mode, ObjectId, Rule};
+use tweed_proto::objects::{blocks, broadcast_block, forms, shard_of, Costs, Mode, ObjectId, Rule};
 use tweed_sim::objects::workloads::{broadcast, flat, source, Sum, TARGET};
 use tweed_sim::objects::{
     behind_switch, run, scenario, verify, with_newcomers, Cut, Outcome, Report, Setup, What,
@@ -155,6 +155,50 @@ fn whose_feeder_feeds_a_faster_one_takes_nothing_twice() {
         assert!(of(0) > 0 && of(2) > 0, "{share}: {:?}", outcome.pair_bytes);
         assert_eq!((of(0) + of(2), outcome.taken_twice), (SIZE, 0), "{share}");
     }
+}
+
+/// More than the blocks that fit on the way there and back, and two.
+const ON_ITS_WAY: u64 = 128 << 10;
+
+/// Process 0 feeds a slow one, 1, when 2 steps in between, and 3 is the shard: its order reaches 1 when 2 has all.
+fn late_hand_over() -> Setup {
+    let shard = |&id: &u128| shard_of(ObjectId(id), &(0..4).collect()) == Some(3);
+    let object = ObjectId((0..).find(shard).unwrap());
+    let (at, lasts) = (5 * S_B, 2 * S_B);
+    let rates = [COSTS.rate, COSTS.rate / 10, COSTS.rate, COSTS.rate];
+    let mut setup = Setup::new(Arc::new(behind_switch(&rates, COSTS.latency)));
+    setup.message = COSTS.message;
+    setup.call(Duration::ZERO, 0, What::Put { object, size: SIZE });
+    setup.call(Duration::ZERO, 1, What::Get { object });
+    setup.call(at, 2, What::Get { object });
+    setup.cuts.push(Cut { pair: (1, 3), at, lasts });
+    setup
+}
+
+#[test]
+fn a_feeder_that_stands_still_in_a_hand_over_is_not_waited_for() {
+    let quiet = ended(&late_hand_over());
+    let mut setup = late_hand_over();
+    setup.pauses.insert(0, (S_B * 65 / 10, 100 * S_B));
+    let outcome = ended(&setup);
+    let of = |outcome: &Outcome| [0, 2].map(|from| outcome.pair_bytes[&(from, 1)]);
+    assert!(of(&quiet)[0] > of(&outcome)[0] && of(&outcome)[0] > SIZE / 2, "{:?}", of(&outcome));
+    assert_eq!((of(&quiet).iter().sum::<u64>(), quiet.taken_twice), (SIZE, 0), "as long as it answers");
+    // When it goes on it sends what its grants allow before it reads that it is to stop.
+    assert_eq!(of(&outcome).iter().sum::<u64>(), SIZE);
+    assert!(outcome.taken_twice < ON_ITS_WAY, "{}", outcome.taken_twice);
+    // It had stopped for half of this before the order came.
+    assert!(outcome.end() < quiet.end() + 3 * S_B, "{:?} after {:?}", outcome.end(), quiet.end());
+}
+
+#[test]
+fn nor_is_one_to_which_the_link_broke_and_what_it_had_sent_comes_for_nothing() {
+    let quiet = ended(&late_hand_over());
+    let mut setup = late_hand_over();
+    setup.cuts.push(Cut { pair: (0, 1), at: S_B * 65 / 10, lasts: 100 * S_B });
+    let outcome = ended(&setup);
+    assert!(outcome.taken_twice > 0 && outcome.taken_twice < ON_ITS_WAY, "{}", outcome.taken_twice);
+    assert!(outcome.end() < quiet.end() + 3 * S_B, "{:?} after {:?}", outcome.end(), quiet.end());
 }
 
 #[test]

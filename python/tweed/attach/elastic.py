@@ -1,6 +1,6 @@
 """`tweed.attach(elastic=...)`: a plain loop of members that are lost, return and arrive.
 
-    the loop ── draws ──> `Feed` and a DataLoader ──> its batch      which samples: `member_steps`
+    the loop ── draws ──> `Loader`, of torch's DataLoader ──> its batch      which samples: `member_steps`
     backward ── hooks ──> `MemberGradients` ──> `MemberSteps` ──> `tweed.elastic.ElasticRun`
 
 A member may be several processes, over which torch's FSDP2 spreads the model: `tweed.attach.replica`.
@@ -14,25 +14,25 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader, IterableDataset
 
 from tweed.attach.gradient import GradientExchange
 from tweed.attach.member_checks import check_strategy, follows_models
+from tweed.attach.member_closure import Closure, forget
+from tweed.attach.member_data import Loader, check_loader, dealt
 from tweed.attach.member_evaluations import MemberEvaluations
 from tweed.attach.member_gradients import MemberGradients
 from tweed.attach.member_movement import MemberMovement
 from tweed.attach.member_rounds import MemberRounds
-from tweed.attach.member_steps import Feed, MemberSteps, OptimizerSettings, filler_of
+from tweed.attach.member_steps import MemberSteps, OptimizerSettings, filler_of
 from tweed.attach.member_sums import PackedSums, WholeSums
 from tweed.attach.replica import Replica, ReplicaRun
 from tweed.attach.run import Run
 from tweed.attach.settings import Settings
 from tweed.cadence import LocalSteps
-from tweed.data.sampler import GlobalOrder, Sampler
+from tweed.data.sampler import Sampler
 from tweed.elastic import Checkpoints, Control, Elastic, ElasticRun, meet
 from tweed.elastic.change import Change
 from tweed.elastic.run import Sum, leaving
@@ -45,9 +45,6 @@ from tweed.strategy import Strategy
 
 if TYPE_CHECKING:
     import signal
-
-#: Options of a DataLoader that say which samples come when.
-_OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "in_order")
 
 
 class ElasticTraining(Run):
@@ -103,9 +100,7 @@ class ElasticTraining(Run):
         else:
             self._trained |= dict(zip(names, each, strict=True))
         self._kept: dict[str, Stateful] = {}
-        self._loss: Tensor | None = None  # of an evaluation: there is a closure
-        self._data: dict[tuple[int, ...], Any] = {}  # of the batches of a step
-        self._fetch: Callable[[tuple[int, ...]], Any] = lambda samples: None
+        self._closure: Closure | None = None
 
     def _meet(self, elastic: Elastic | Control) -> tuple[str, str]:
         """The member's key and address; of a replica its first process has the links to the others."""
@@ -233,43 +228,12 @@ class ElasticTraining(Run):
         Cost: per evaluation what a step costs with other optimizers. Per step a copy of all that is kept; in
           memory the batches of the share, and a gradient per evaluation, until the step is over.
         """
-        if self._elastic is not None or self._loss is not None:
+        if self._elastic is not None or self._closure is not None:
             raise UsageError("run.closure(): call it once, before run.batches()")
-        self._loss = self._gradients.like.new_zeros(())
+        self._closure = Closure(self._params, self._gradients, loss)
         if isinstance(self._gradients, MemberGradients):
-            self._gradients.add(self._loss)
             self._terms += ["an optimizer with a closure"]
-
-        def evaluate() -> Tensor:
-            return self._evaluated(loss)
-
-        return evaluate
-
-    def _evaluated(self, loss: Callable[[Any], Tensor]) -> Tensor:
-        steps, mean = self._gradients.steps, self._loss
-        assert mean is not None  # there is a closure
-        if not isinstance(steps, MemberEvaluations | MemberRounds):
-            raise UsageError("a closure of run.closure() was called without a batch: loop over run.batches()")
-        self._zero_grad()
-        for samples in steps.evaluation():
-            self._zero_grad()
-            self._gradients.drawn()
-            with torch.enable_grad():
-                value = loss(self._batch(samples))
-                mean.copy_(value.detach())
-                value.backward()  # type: ignore[no-untyped-call]
-        self._forget_unused()
-        return mean.clone()
-
-    def _batch(self, samples: tuple[int, ...]) -> Any:
-        """Kept for further evaluations."""
-        if samples not in self._data:
-            self._data[samples] = self._fetch(samples)
-        return self._data[samples]
-
-    def _zero_grad(self) -> None:
-        for param in self._params.values():
-            param.grad = None
+        return self._closure.evaluate
 
     def batches(  # noqa: PLR0913 - options of a user, by their names
         self,
@@ -322,22 +286,17 @@ class ElasticTraining(Run):
         Cost: per step what the strategy sends, when the share's last backward pass has ended. Memory: three
           copies of the gradients: what this member has contributed, the last mean, and the sum.
         """
-        run = self._begun(dataset, (batch, per_member, seed), (check_every, checkpoints, timeout_s), loader)
-        now, feed = self._steps(run, len(dataset), at_most), Feed()
-        source: Iterator[Any] | None = None
-
-        def fetch(samples: tuple[int, ...]) -> Any:
-            nonlocal source
-            if source is None:
-                feed.expect(samples, now.upcoming)  # workers of a loader draw at once
-                source = iter(DataLoader(dataset, batch_sampler=feed, **loader))
-            return feed.take(source, samples, now.upcoming)
-
-        self._fetch = fetch
+        check_loader(loader)
+        sampler = dealt(dataset, batch, per_member, seed, self._every)
+        run = self._begun(sampler, (check_every, checkpoints, timeout_s))
+        now = self._steps(run, len(dataset), at_most)
+        loads, closure = Loader(dataset, now.upcoming, loader), self._closure
+        if closure is not None:
+            closure.loader = loads
         while (samples := self._next(now, steps, first)) is not None:
-            self._data.clear()
+            loads.drop()
             self._gradients.drawn()
-            yield fetch(samples) if self._loss is None else self._batch(samples)
+            yield loads.load(samples) if closure is None else loads.keep(samples)
 
     def _next(
         self, now: MemberSteps | MemberRounds, steps: int, first: Callable[[], None] | None
@@ -353,7 +312,7 @@ class ElasticTraining(Run):
         optimizers, gradients = list(self._optimizers), self._gradients
         place = (0, 1) if self._replica is None else (self._replica.rank, self._replica.size)
         if isinstance(gradients, MemberGradients):
-            made = MemberSteps if self._loss is None else MemberEvaluations
+            made = MemberSteps if self._closure is None else MemberEvaluations
             gradients.steps = made(run, numel, at_most, self._kept, optimizers, place)
             return gradients.steps
         if at_most is not None:
@@ -370,40 +329,18 @@ class ElasticTraining(Run):
         return gradients.steps
 
     def _begun(
-        self,
-        dataset: Any,
-        deal: tuple[int | None, int | None, int],
-        options: tuple[int, Checkpoints | None, float],
-        loader: dict[str, Any],
+        self, sampler: Sampler, options: tuple[int, Checkpoints | None, float]
     ) -> ElasticRun | ReplicaRun:
-        if given := [name for name in _OURS if name in loader]:
-            raise UsageError(
-                f"run.batches({given[0]}=...): the members deal samples among themselves, and a part of the "
-                "data for each rank would be lost with it. Give the whole data set, and batch=: samples of a "
-                "step of all together"
-            )
-        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
-            raise UsageError(
-                f"run.batches({type(dataset).__name__}): samples are dealt by number, and dealt again when a "
-                "member is lost: give a data set with __len__ and __getitem__"
-            )
-        batch, per_member, seed = deal
-        if per_member is not None and self._loss is not None and self._every == 1:
+        evaluates = self._closure is not None and self._every == 1
+        if evaluates and sampler.per_member:
             raise UsageError(
                 "run.batches(per_member=...) leaves the samples of a lost member to the next step, and all "
                 "evaluations of a closure in a step are over the same samples: give batch="
             )
-        if (batch is None) == (per_member is None):
-            raise UsageError(
-                "run.batches(): give batch=, samples of a step of all members together, or per_member=, of "
-                "each of them; one of the two"
-            )
-        total = self._every * (batch or per_member or 0)
-        sampler = Sampler(GlobalOrder(len(dataset), seed), total, per_member is not None)
         if self._elastic is None:
             loaded = self._gradients.loaded
             begin = sampler if loaded is None else sampler.resumed(loaded)
-            if self._loss is not None and self._every == 1:  # evaluations are counted on from the steps
+            if evaluates:  # they are counted on from the steps
                 begin = replace(begin, step=begin.cursor // begin.batch)
             self._elastic = self._made(begin, options)
         elif self._elastic.samples != sampler.samples:
@@ -439,7 +376,7 @@ class ElasticTraining(Run):
         return None if self._elastic is None else self._elastic.position
 
     def _before_step(self, has_closure: bool) -> None:
-        if has_closure != (self._loss is not None):
+        if has_closure != (self._closure is not None):
             raise UsageError(
                 "an optimizer's closure has to learn from the run which samples are its own, also of a lost "
                 "member: make it by closure = run.closure(loss) before run.batches(), where loss(batch) is "
@@ -447,11 +384,7 @@ class ElasticTraining(Run):
             )
         super()._before_step(has_closure)
         if not has_closure:
-            self._forget_unused()
-
-    def _forget_unused(self) -> None:
-        for name in self._gradients.unused:
-            self._params[name].grad = None  # optimizers pass over it
+            forget(self._params, self._gradients.unused)
 
     def _after_step(self) -> None:
         steps = self._gradients.steps

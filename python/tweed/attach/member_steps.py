@@ -19,7 +19,6 @@ What cannot happen: the optimizer steps by another gradient than the others'; a 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from enum import Enum, auto
@@ -213,54 +212,3 @@ def restore(before: tuple[Any, Any], kept: Mapping[str, Stateful], optimizers: S
 
 def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
     return {name: deepcopy(value) for name, value in group.items() if name != "params"}
-
-
-class Feed:
-    """The batch sampler of a DataLoader, which may draw ahead: what came of another deal is passed over.
-
-    Example:
-      >>> feed = Feed()
-      >>> source = iter(feed)
-      >>> feed.take(source, (0, 1), lambda: iter([(2, 3), (4, 5)]))
-      [0, 1]
-      >>> feed.take(source, (6, 7), lambda: iter([]))
-      [6, 7]
-    """
-
-    def __init__(self) -> None:
-        self._drawn: deque[tuple[int, ...]] = deque()
-        self._ahead: Iterator[tuple[int, ...]] = iter(())
-
-    def __iter__(self) -> Iterator[list[int]]:
-        while True:
-            batch = next(self._ahead, None)
-            if batch is None:
-                return
-            self._drawn.append(batch)
-            yield list(batch)
-
-    def expect(self, batch: tuple[int, ...], upcoming: Callable[[], Iterator[tuple[int, ...]]]) -> None:
-        """From now on these are drawn."""
-        self._ahead = chain([batch], upcoming())
-
-    def take(
-        self,
-        source: Iterator[Any],
-        batch: tuple[int, ...],
-        upcoming: Callable[[], Iterator[tuple[int, ...]]],
-    ) -> Any:
-        """What `source`, which draws here, has for this batch.
-
-        Args:
-          upcoming: what is to be drawn behind it.
-        """
-        if not self._drawn:
-            self.expect(batch, upcoming)
-        expected = False
-        while True:
-            data = next(source)
-            if self._drawn.popleft() == batch:
-                return data
-            if not expected:
-                self.expect(batch, upcoming)
-                expected = True

@@ -37,7 +37,7 @@ from torch import Tensor, nn
 
 from tweed.elastic import ElasticRun
 from tweed.elastic.change import Change
-from tweed.elastic.run import LOSSES
+from tweed.elastic.regrouping import LOSSES
 from tweed.elastic.state import State, Stateful, broadcast
 from tweed.errors import DeadlineExceeded, TweedError, UsageError
 from tweed.exchange.bucket import GradientBucket
@@ -275,8 +275,6 @@ class ReplicaRun:
         self.position: dict[str, Any]
         self.ahead: Ahead
         self.replaced: bool
-        self._is_first = True  # of the means of a step
-        self._takes_several = False
         self.told: list[Any] = []
         self._led("the begin of the run", begin)
 
@@ -293,7 +291,6 @@ class ReplicaRun:
 
     def begin_step(self) -> None:
         """See `ElasticRun.begin_step`."""
-        self._is_first = self._takes_several = True
         self._led("the begin of a step", lambda: self._own.begin_step())
 
     def revert(self) -> None:
@@ -315,16 +312,17 @@ class ReplicaRun:
 
     def result(self) -> Tensor:
         """See `ElasticRun.result`: the mean, of this process's shard, and what follows it."""
-        shards, rest = list[Tensor](), self._like.new_empty(self._rest + 1)
+        shards, rest = list[Tensor](), self._like.new_empty(self._rest + 2)
         if self._replica.leads:
-            *shards, rest = self._own.result().split_with_sizes([*self._shards, self._rest])
-            rest = torch.cat([rest, rest.new_tensor([self._own.is_finite(sum(self._shards))])])
-        self.counted += self._is_first
-        self._is_first = not self._takes_several
+            own, before = self._own, self._own.counted
+            *shards, rest = own.result().split_with_sizes([*self._shards, self._rest])
+            seen = [own.is_finite(sum(self._shards)), own.counted - before]
+            rest = torch.cat([rest, rest.new_tensor(seen)])
         mine = self._replica.scattered(shards, max(self._shards), self._like)
         rest = self._replica.sent(rest)
-        self._finite = bool(rest[-1])
-        return torch.cat([mine[: self._shard], rest[:-1]])
+        finite, counted = rest[-2:].tolist()
+        self._finite, self.counted = bool(finite), self.counted + int(counted)
+        return torch.cat([mine[: self._shard], rest[:-2]])
 
     def is_finite(self, numel: int) -> bool:
         """Whether the gradients of all processes are in the last result; `numel`: how many are here."""

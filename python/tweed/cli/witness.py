@@ -19,18 +19,22 @@ def witness(
     """Decide who is a member of a run, without a part in it: then all members but one may be lost at once.
 
     Prints what members give to `Elastic(witnesses=...)`. Runs until Ctrl-C, or it is killed; started again
-    with the same file it goes on. Take 1, 3 or 5 witnesses on machines that stay; more than half are needed,
-    also to replace one that is lost for good, or is to move: --replaces KEY --of HOST:PORT.
+    with the same file it goes on, at the same address. Take 1, 3 or 5 witnesses on machines that stay; more
+    than half are needed, also to replace one that is lost for good, or is to move: --replaces KEY --of
+    HOST:PORT, and a new file.
     """
     from tweed.elastic.witness import Replaces, Witness
 
     if bool(replaces) != bool(of):
         raise typer.BadParameter("--replaces KEY and --of HOST:PORT go together")
     one, known = Witness(listen, state, replaces=Replaces(replaces, of) if of else None), (0, "")
-    place = one.address.rpartition("@")[2]
-    advice = f"tweed witness --listen {place} --state {state}"
+    address = one.address.rpartition("@")[2]
+    advice = f"tweed witness --listen {address} --state {state}"
     says = f'Members give: Elastic(..., witnesses=("{one.address}",))'
-    if of:
+    if one.resumed:
+        says = f"{state} is of a run: goes on as its witness in epoch {one.resumed}, at {one.called_at}"
+        says += ". To take another one's place, give a new file by --state" if of else ""
+    elif of:
         says = f"Members know {one.address} from the epoch that has it in the place of {replaces}"
         advice += f" --replaces {replaces} --of {of}"
     try:

@@ -15,9 +15,12 @@ settings   how many members there may be, and how they are reached
 control    links between all members, over which they agree who is in; a thread drives them
 linked     a process's part in that agreement, and its links
 witness    a process that decides who is a member, and has no part in training
+candidacy  how one that is new finds the run in which it is to take another one's place
 epoch      who is a member: a value
 change     what has brought an epoch about: pure
 group      the process group of an epoch: where its members meet
+regrouping what its members tell and give each other first
+local_state what this process has: its part of the steps, and what its caller has and keeps
 run        the steps: each counts for all or for none, whoever is lost or joins meanwhile
 transfer   how a joiner gets the state, while the others go on: pure
 window     how much of it is on its way at once: pure

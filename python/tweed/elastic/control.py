@@ -99,8 +99,8 @@ class Control:
             return Epoch(0)
         number, members, voters, missing, first_step, broken = found
         keys, lives = (tuple(each) for each in zip(*members, strict=True))
-        witnesses, places = tuple(key for key, _, _ in voters), tuple(place for _, _, place in voters)
-        return Epoch(number, keys, first_step, witnesses, broken, tuple(missing), lives, places)
+        witnesses, addresses = tuple(key for key, _, _ in voters), tuple(at for _, _, at in voters)
+        return Epoch(number, keys, first_step, witnesses, broken, tuple(missing), lives, addresses)
 
     @property
     def stands_still(self) -> bool:
@@ -211,7 +211,7 @@ class Control:
     def give_state(self, step: int, state: Callable[[], State]) -> None:
         """This step begins: copies what joiners are to get of the state.
 
-        Digests are formed before others have to wait for this process: beats leave meanwhile.
+        Digests are formed before others have to wait for this process: heartbeats leave meanwhile.
         """
         with self._changed:
             numbers = self._joiners.donors_at(step)
@@ -226,7 +226,7 @@ class Control:
     def give_result(self, step: int, result: Tensor, where: Sequence[int]) -> None:
         """This step counts, with this result, `[numel]`, and the steps are there then, as `Sampler.where` has
         it: joiners get both."""
-        # A digest of all of it is not formed under the lock that beats need; who is no donor yet needs none.
+        # No digest of it is formed under the lock that heartbeats need; who is no donor yet needs none.
         mark = mark_of(result, where) if self._joiners.gives else 0
         with self._changed:
             self._joiners.give_result(step, result, where, mark, time.monotonic())
@@ -355,7 +355,7 @@ class Control:
 
     def _know_witnesses(self, epoch: Epoch) -> None:
         """One may have been replaced. A call to it that is under way ends by itself."""
-        found = map(HubAddress, epoch.places, epoch.witnesses)
+        found = map(HubAddress, epoch.witness_addresses, epoch.witnesses)
         old = {dialer.address: dialer for dialer in self._witnesses.values()}
         self._witnesses = {key: old.get(one) or Dialer(self._links, one) for one in found if (key := one.key)}
 

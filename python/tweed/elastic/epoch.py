@@ -14,7 +14,7 @@ class Epoch:
       members: keys in the order of their ranks.
       first_step: from which it holds, if nothing breaks before.
       witnesses: keys of those that decide on the next one; none: the members do.
-      places: "host:port" where each of them is called.
+      witness_addresses: "host:port" where each of them is called.
       broken: a member of the one before was lost, or a link that it did not list; who leaves in good order is
         not.
       missing: pairs of ranks between which nothing crosses, the lower one first. Others reach both.
@@ -28,7 +28,7 @@ class Epoch:
     broken: bool = False
     missing: tuple[tuple[int, int], ...] = ()
     lives: tuple[int, ...] = ()
-    places: tuple[str, ...] = ()
+    witness_addresses: tuple[str, ...] = ()
 
     @property
     def caller(self) -> str:

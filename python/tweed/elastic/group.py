@@ -106,6 +106,7 @@ class Groups:
         log.info("epoch %d has %d members. %s", epoch.number, len(epoch.members), self.change.words)
         with self._standing:
             self._members, self._without = epoch.members, epoch.cut
+        self._changed(self._control.epoch)  # the next one may have come while there was nothing to abort
         return epoch.members
 
     def leave(self) -> None:

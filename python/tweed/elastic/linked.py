@@ -15,8 +15,8 @@ log = logging.getLogger("tweed")
 TICK_S = 0.01
 #: So many ticks are made up for after a pause of this process: else it would take the others for silent.
 _MOST_BEHIND = 5
-#: In ticks, see `Settings` in crates/proto/src/members: a beat each 0.1 s, silence for 1 s is a loss.
-_TIMES = {"beat": 10, "silence": 100, "batch": 50, "stagger": 5, "penalty": 500, "lead_steps": 2}
+#: In ticks, see `Settings` in crates/proto/src/members: a heartbeat each 0.1 s, silence for 1 s is a loss.
+_TIMES = {"heartbeat": 10, "silence": 100, "batch": 50, "stagger": 5, "penalty": 500, "lead_steps": 2}
 
 
 def settings(min_members: int, max_members: int, seed: int = 0) -> dict[str, int]:
@@ -70,6 +70,7 @@ class Linked:
     def add(self, link: int, key: str) -> None:
         """A link has come about; it takes the place of an earlier one to the same process."""
         self._link_of[key], self._key_of[link] = link, key
+        self.node.linked(key)
 
     def say(self, key: str, message: bytes) -> None:
         """Sends it, if that process is linked."""

@@ -8,22 +8,18 @@ run.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tweed import _core
+from tweed.elastic.candidacy import Candidacy
 from tweed.elastic.control import MOST_BYTES
 from tweed.elastic.linked import Linked, later_life, settings
 from tweed.elastic.messages import Candidate, Hello, Life, packed, read
-from tweed.errors import DataError, DeadlineExceeded, PeerLost, UsageError
+from tweed.errors import DataError, UsageError
 from tweed.exchange.hub.links.calling import opened
 from tweed.exchange.hub.wire.address import Credentials
 from tweed.files import write_atomic
-
-_CALLED_S = 30.0
-_AGAIN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +28,8 @@ class Replaces:
 
     Attributes:
       key: of the witness that is replaced, whether it lives or not; "KEY@host:port" will do.
-      of: "host:port" of members or other witnesses of that run, with commas between; tried in turn.
+      of: "host:port" of members or other witnesses of that run, with commas between. One will do, while it
+        lives: it says where the other members are.
     """
 
     key: str
@@ -46,17 +43,18 @@ class Witness:
       listen: "host:port" that members call; only loopback without TWEED_SECRET or TWEED_SECRET_FILE.
       state: the file; beside it, with ".key" at the end, is the witness's key.
       testbed: the namespace that it listens in, of a testbed.
-      replaces: in whose place it wants to be; None: it is one of those that a run begins with. What is in the
-        file comes first: a witness that has its place goes on.
+      replaces: in whose place it wants to be; None: it is one of those that a run begins with. A witness
+        whose file is of a run already goes on as that one, and asks for no other place.
 
     Attributes:
       address: "KEY@host:port", for `Elastic(witnesses=[...])`.
+      resumed: the epoch in its file, of which it is a witness; 0: it is new.
+      called_at: "host:port" at which members call it, by that epoch: they call no other address.
 
     Raises:
       DataError: the file is no witness's with this key.
+      UsageError: the file is of a witness that was replaced, which takes no place any more.
       OSError: it cannot be written.
-      PeerLost: nobody of the run answers.
-      DeadlineExceeded: no member has called this witness within 30 s.
     """
 
     def __init__(
@@ -64,17 +62,17 @@ class Witness:
     ) -> None:
         links = opened(Credentials.of(f"{state}.key"), MOST_BYTES)
         try:
-            place = links.listen(listen, testbed)
-            self.address, self._state = f"{links.key}@{place}", state
+            address = links.listen(listen, testbed)
+            self.address, self._state = f"{links.key}@{address}", state
             self._of = links.key if replaces is None else replaces.key.partition("@")[0].lower()
-            node, early = self._node(links.key, place, []), list[Any]()
-            if replaces is not None and links.key not in _witnesses(node):
-                early = _called(links, place, replaces.of)
-                callers = [what.hex() for _, what in early if isinstance(what, bytes)]
-                node = self._node(links.key, place, callers)
+            node = self._node(links.key, address)
+            self.called_at = _witnesses(node).get(links.key, "")
+            self.resumed = node.epoch_number() if self.called_at else 0
+            self._candidacy: Candidacy | None = None
+            if replaces is not None and not self.resumed:
+                self._check_unused(node)
+                self._candidacy = Candidacy(links.key, address, replaces.of)
             self._linked = Linked(links, node, {}, self._heard, store=self._store)
-            for link, what in early:
-                self._linked.handle(link, what)
         except BaseException:
             links.close()
             raise
@@ -95,22 +93,32 @@ class Witness:
         return len(self._linked) > 0
 
     def turn(self) -> None:
-        """Goes on for 10 ms at most.
+        """Goes on for 10 ms at most. Logs what keeps it from a place that it asks for.
 
         Raises:
           OSError: what it promises cannot be stored; it is not said.
-          UsageError: the one that it is to replace is no witness of the run.
+          UsageError: the one that it is to replace is no witness of the run; or the run has another secret.
         """
         if self.epoch and self.standing == "joining":
-            self._check()  # first: who asks for a place may be given it when this process has ended
+            self._check_place()  # first: who asks for one may be given it when this process has ended
         self._linked.turn()
+        if self._candidacy is not None:
+            self._candidacy.turn(calls=self.is_called)
+            if self.epoch and self.standing != "joining":
+                self._end_candidacy()
 
     def close(self) -> None:
         """Ends its links."""
+        self._end_candidacy()
         self._linked.links.close()
 
-    def _check(self) -> None:
-        """Its place is there."""
+    def _end_candidacy(self) -> None:
+        if self._candidacy is not None:
+            self._candidacy.close()
+            self._candidacy = None
+
+    def _check_place(self) -> None:
+        """It is there."""
         key, known = self._linked.links.key, _witnesses(self._linked.node)
         if self._of not in (key, *known) and key not in known:
             raise UsageError(
@@ -118,10 +126,19 @@ class Witness:
                 f"{' and '.join(known) or 'none'}: say which of them is to be replaced"
             )
 
+    def _check_unused(self, node: _core.MemberNode) -> None:
+        if number := node.epoch_number():
+            raise UsageError(
+                f"{self._state} is of a witness of a run in whose epoch {number} another one has its place: "
+                "to take a place again, give another file by --state"
+            )
+
     def _heard(self, key: str, what: bytearray) -> None:
         said = read(what)
         if isinstance(said, Hello):
             self._linked.say(key, packed(Life(self._linked.node.incarnation(), self.epoch)))
+            if self._candidacy is not None:
+                self._candidacy.learn(said.address)
         elif isinstance(said, Candidate):
             for other in self._linked:
                 self._linked.say(other, packed(said))
@@ -129,10 +146,10 @@ class Witness:
     def _store(self, record: bytes) -> None:
         write_atomic(self._state, record)
 
-    def _node(self, key: str, place: str, contacts: list[str]) -> _core.MemberNode:
+    def _node(self, key: str, address: str) -> _core.MemberNode:
         record = self._state.read_bytes() if self._state.exists() else None
-        me, seat = (key, later_life()), (self._of, place)
-        node = _core.MemberNode.witness(me, record, seat, contacts, settings(1, 1))
+        me, seat = (key, later_life()), (self._of, address)
+        node = _core.MemberNode.witness(me, record, seat, settings(1, 1))
         if node is None:
             raise DataError(
                 f"{self._state} is not what the witness with the key in {self._state}.key has stored: give "
@@ -141,45 +158,7 @@ class Witness:
         return node
 
 
-def _witnesses(node: _core.MemberNode) -> list[str]:
-    """Keys of those of the last epoch that it knows."""
+def _witnesses(node: _core.MemberNode) -> dict[str, str]:
+    """Those of the last epoch that it knows: by key, where members call it."""
     epoch = node.epoch()
-    return [] if epoch is None else [key for key, _, _ in epoch[2]]
-
-
-def _called(links: _core.HubLinks, place: str, of: str) -> list[Any]:
-    """Tells one of the run where this witness is called, until a member has called it. Returns what has
-    happened on its links. Members must be able to call who votes: so it asks for its place over their calls
-    alone."""
-    asking = opened(Credentials.of(None).anonymous)
-    try:
-        link = _first(asking, of)
-        until, again = time.monotonic() + _CALLED_S, 0.0
-        events: list[Any] = []
-        while not any(isinstance(what, bytes) for _, what in events):
-            if (now := time.monotonic()) > until:
-                raise DeadlineExceeded(
-                    f"no member has called this witness at {place} within {_CALLED_S:g} s: it must listen "
-                    "where they reach it"
-                )
-            if now >= again:
-                again = now + _AGAIN_S
-                asking.send(link, packed(Candidate(links.key, place)))
-            if any(isinstance(what, str) for _, what in asking.next(0.0)):
-                raise PeerLost(f"the link to {of} has ended: say with --of who else is of that run")
-            events += links.next(0.1)
-        return events
-    finally:
-        asking.close()
-
-
-def _first(links: _core.HubLinks, addresses: str) -> int:
-    """A link to the first of these that answers."""
-    reasons = []
-    for address in filter(None, (one.strip() for one in addresses.split(","))):
-        key, _, place = address.rpartition("@")
-        try:
-            return links.call(place, key or None)
-        except PeerLost as error:
-            reasons.append(str(error))
-    raise PeerLost(f"nobody of the run is reached. {'; '.join(reasons) or 'No address was given'}")
+    return {} if epoch is None else {key: address for key, _, address in epoch[2]}

@@ -214,8 +214,15 @@ class Member:
         Args:
           members: keys in the order of their ranks.
           standings: by rank, what each has told.
+
+        Raises: TweedError if all that are left have yet to be fed.
         """
         able = {rank: standing for rank, standing in standings.items() if not standing.behind}
+        if not able:
+            raise TweedError(
+                "all members that had the last step were lost, and who has joined had not taken it yet: go "
+                "on from a checkpoint, or begin anew"
+            )
         plan = compare({rank: standing.position for rank, standing in able.items()})
         most = max(standing.position.counted for standing in able.values())
         histories = [one.history for one in able.values() if one.position.counted == most]

@@ -5,7 +5,8 @@
 One loop has them all. The server gives an array, workers answer after some time, and the first answers are
 summed; what the server gives next follows from the sum. In asynchronous SGD and actor-critic the array is a
 model and answers are gradients; in policy sync answers are small; in serving the array is a query, and all
-models of the ensemble answer.
+models of an ensemble answer (`object_ensemble`). The server compares each sum with what its sources hold:
+that of the ensemble with the sum of the same models in one process.
 
 With tweed the answers form one sum on the way. Where they are gradients, the server's step runs block by
 block between the sum and the next model, and workers whose gradients have places in the sum ask for that at
@@ -24,16 +25,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tweed.errors import UsageError
+from tweed.experiments.object_ensemble import CLASSES, IMAGES, LEVELS, Array, classes, query, scores
 from tweed.experiments.object_rounds import in_cluster, payload_rate
 
-Array = npt.NDArray[np.float32]
 #: Applications of a side that not all have: the server's step by blocks, and models behind refs of Ray's own.
 ONLY = {"blocks": ("AlexNet", "VGG-16", "ResNet-50"), "direct": ("actor-critic", "policy sync")}
-#: Elements of an answer that is no gradient: 64 answers of 256 classes.
-SMALL = 64 * 256
+#: Elements of an answer that is no gradient.
+SMALL = IMAGES * CLASSES
 PATIENCE_S = 120.0
 
 
@@ -45,13 +45,18 @@ class Application:
       name: what it is called.
       compute: how long an answer takes.
       answers: of so many workers, how many answers make a round.
-      is_gradient: answers are as large as what is given; else they have `SMALL` elements.
+      answer: a "gradient", as large as what is given, or a "policy" or "scores", of `SMALL` elements.
     """
 
     name: str
     compute: float
     answers: Callable[[int], int]
-    is_gradient: bool = True
+    answer: str = "gradient"
+
+    @property
+    def is_gradient(self) -> bool:
+        """The server steps by the sum of what workers answer."""
+        return self.answer == "gradient"
 
 
 def _half(workers: int) -> int:
@@ -76,8 +81,8 @@ APPLICATIONS = {
     for app in (
         *(Application(name, compute_of(name), _half) for name in MODELS),
         Application("actor-critic", 2.0, lambda workers: (workers + 1) // 2),
-        Application("policy sync", 0.1, lambda workers: (workers + 1) // 2, is_gradient=False),
-        Application("serving", 3.1, lambda workers: workers, is_gradient=False),
+        Application("policy sync", 0.1, lambda workers: (workers + 1) // 2, "policy"),
+        Application("serving", 3.1, lambda workers: workers, "scores"),
     )
 }
 
@@ -122,24 +127,32 @@ def is_ref(given: Any) -> bool:
     return isinstance(given, tweed.ray.Ref)
 
 
+def answer_of(number: int, kind: str, array: Array) -> Array:
+    """What a worker answers: a gradient has its number everywhere, a policy is that times the array."""
+    if kind == "scores":
+        return scores(number, array)
+    factor = np.float32(number)
+    return np.full(array.size, factor) if kind == "gradient" else factor * array[:SMALL]
+
+
 class Worker:
-    """An actor: answers. A gradient has its number everywhere, another answer is that times the array."""
+    """An actor: answers."""
 
     def __init__(self, number: int) -> None:
-        self._number = np.float32(number)
+        self._number = number
 
     def die(self) -> None:
         """As `kill -9` from outside, which another host's process could not send it."""
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def answer(self, given: Any, ref: Any, app: tuple[float, bool]) -> Array | None:
+    def answer(self, given: Any, ref: Any, app: tuple[float, str]) -> Array | None:
         """With a ref of tweed's the answer is put under it."""
         import tweed.ray
 
-        pause_s, is_gradient = app
+        pause_s, kind = app
         array = tweed.ray.get(given, timeout=PATIENCE_S).result() if is_ref(given) else np.asarray(given)
         time.sleep(pause_s)
-        answer = np.full(array.size, self._number) if is_gradient else self._number * array[:SMALL]
+        answer = answer_of(self._number, kind, array)
         if ref is None:
             return answer
         tweed.ray.put(answer, ref)
@@ -156,19 +169,25 @@ class _Server:
         # Where a source may die, a sum may begin anew: what follows from it waits for its end.
         self.by_blocks = by_blocks and app.is_gradient
         self.count = app.answers(len(actors))
-        self.array: Array = np.arange(numel, dtype=np.float32) % 7
-        self.how = (app.compute * s_b, app.is_gradient)
+        self.array: Array = query(numel)
+        self.how = (app.compute * s_b, app.answer)
         self.waiting: dict[Any, int] = {}
-        self.had: dict[int, Array] = {}  # what each worker was given last, as far as small answers are of it
+        self.had: dict[int, Array] = {}  # what each worker was given last, as far as its answer is of it
+        self.served = classes(np.zeros(SMALL, np.float32))  # of the images of the last query
 
     def follow(self, total: Array, workers: Sequence[int]) -> None:
         """Checks a sum of these workers' answers; small ones lead to a new array."""
-        factors = {worker: np.float32(worker + 1) for worker in workers}
-        parts = [factor if self.app.is_gradient else factor * self.had[w] for w, factor in factors.items()]
+        parts = [answer_of(worker + 1, self.app.answer, self.had[worker]) for worker in workers]
         if not (total == np.sum(parts, axis=0)).all():
             raise ValueError(f"{self.app.name}: the sum of {workers} is wrong")
+        if self.app.answer == "scores":
+            self.served = classes(total)
         if not self.app.is_gradient:
-            self.array = (self.array + 1) % 7
+            self.array = (self.array + 1) % LEVELS
+
+    def note_given(self, worker: int) -> None:
+        """The array goes to a worker. A gradient is the same everywhere: one element says what it is."""
+        self.had[worker] = self.array[: 1 if self.app.is_gradient else None]
 
 
 class RayServer(_Server):
@@ -179,7 +198,7 @@ class RayServer(_Server):
 
         given = ray.put(self.array)
         for worker in workers:
-            self.had[worker] = self.array[:SMALL]
+            self.note_given(worker)
             self.waiting[self.actors[worker].answer.remote(given, None, self.how)] = worker
 
     def begin(self) -> None:
@@ -224,7 +243,7 @@ class TweedServer(_Server):
 
         for worker in workers:
             ref = tweed.ray.Ref.new()
-            self.had[worker] = self.array[:SMALL]
+            self.note_given(worker)
             self.waiting[ref], self.given[ref] = worker, given
             self.actors[worker].answer.remote(given, ref, self.how)
 

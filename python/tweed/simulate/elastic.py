@@ -34,7 +34,15 @@ from tweed.exchange.member import Member
 Gradient = Callable[[Tensor, Sequence[int]], Tensor]
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
-_SETTINGS = {"beat": 3, "silence": 12, "batch": 1, "stagger": 3, "penalty": 0, "lead_steps": 0, "seed": 0}
+_SETTINGS = {
+    "heartbeat": 3,
+    "silence": 12,
+    "batch": 1,
+    "stagger": 3,
+    "penalty": 0,
+    "lead_steps": 0,
+    "seed": 0,
+}
 #: Agreeing takes a few ticks; after so many it is a defect.
 _MOST_TICKS = 1000
 _TICKS_PER_STEP = 2

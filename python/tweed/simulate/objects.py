@@ -193,7 +193,7 @@ def run(
     Raises:
       UsageError: calls or conditions that cannot be, or processes that no links join.
 
-    Cost: about a million events per second, of which each block takes five.
+    Cost: a few million events per second, of which each block takes five.
     Source: Zhuang et al. 2021 (Hoplite); repair by ranges and the choice of shape and block are our own
     (docs/decisions/0035-objects.md).
 

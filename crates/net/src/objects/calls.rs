@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tweed_kernels::ReduceOp;
 use tweed_proto::engine::EngineError;
-use tweed_proto::objects::{Buffer, Failure, Format, Included, ObjectId, State as Standing};
+use tweed_proto::objects::{Buffer, Failure, Format, Included, ObjectId, State as Standing, Stream};
 
 use super::kind::{dtype_of, list_of, shape_of};
 use super::memory::Memory;
@@ -60,11 +60,6 @@ impl Calls {
     pub(super) fn waits_for(&self, object: ObjectId) -> bool {
         self.open.values().any(|call| call.object == object)
     }
-
-    /// When the next deadline is.
-    pub(super) fn next_deadline(&self) -> Option<Instant> {
-        self.open.values().filter_map(|call| call.until).min()
-    }
 }
 
 impl State {
@@ -114,8 +109,19 @@ impl State {
         }
     }
 
-    /// Ends the calls whose deadline has passed.
+    /// When the next deadline is, of a call or a pull.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        let calls = self.calls.open.values().filter_map(|call| call.until);
+        calls.chain(self.timers.values().copied()).min()
+    }
+
+    /// Ends the calls whose deadline has passed, and has pulls looked at.
     pub(super) fn expire(&mut self, now: Instant) {
+        let due: Vec<Stream> = self.timers.iter().filter(|of| *of.1 <= now).map(|(&of, _)| of).collect();
+        for stream in due {
+            self.timers.remove(&stream);
+            self.member.handle_timeout(stream);
+        }
         let is_late = |call: &Call| call.until.is_some_and(|until| until <= now);
         let late: Vec<u64> =
             self.calls.open.iter().filter(|entry| is_late(entry.1)).map(|(&number, _)| number).collect();

@@ -44,6 +44,8 @@ mod peers;
 mod pulls;
 mod state;
 mod sums;
+#[cfg(test)]
+mod tests;
 
 pub use calls::{Ended, Finished};
 pub use kind::{dtype_of, list_of, shape_of, Layout};

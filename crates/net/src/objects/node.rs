@@ -381,7 +381,7 @@ impl Shared {
         let mut dialing = Dialing::default();
         loop {
             let state = self.state.lock();
-            let (is_closed, until) = (state.is_closed, state.calls.next_deadline());
+            let (is_closed, until) = (state.is_closed, state.next_deadline());
             drop(state);
             if is_closed {
                 return;

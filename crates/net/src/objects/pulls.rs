@@ -24,6 +24,8 @@ pub(super) struct Inflow {
     cursor: u64,
     /// Where blocks began, and when they were asked for.
     began: (u64, Instant),
+    /// Its feeder was asked to stop.
+    stops: bool,
 }
 
 /// From where bytes come.
@@ -164,7 +166,15 @@ impl State {
         let source = Source::Asked { _room: room.take(end) };
         self.ask(
             stream,
-            Inflow { from, pull, sink, source, cursor: offset, began: (offset, Instant::now()) },
+            Inflow {
+                from,
+                pull,
+                sink,
+                source,
+                cursor: offset,
+                began: (offset, Instant::now()),
+                stops: false,
+            },
         );
     }
 
@@ -182,7 +192,15 @@ impl State {
         let source = Source::Blocks { memory, base };
         self.ask(
             stream,
-            Inflow { from, pull, sink, source, cursor: offset, began: (offset, Instant::now()) },
+            Inflow {
+                from,
+                pull,
+                sink,
+                source,
+                cursor: offset,
+                began: (offset, Instant::now()),
+                stops: false,
+            },
         );
     }
 
@@ -294,30 +312,33 @@ impl State {
     pub(super) fn close(&mut self, stream: Stream) {
         self.parked.retain(|parked| parked.0 != stream);
         if let Some(inflow) = self.inflows.remove(&stream) {
+            self.void.extend(inflow.stops.then_some((inflow.from, stream)));
             self.tell(inflow.from, &Frame::Close { stream }, None);
         }
     }
 
     /// Of a pull no more is wanted than is under way.
     pub(super) fn stop(&mut self, stream: Stream) {
-        match self.inflows.get(&stream) {
-            Some(&Inflow { from, source: Source::Blocks { .. }, .. }) => {
+        match self.inflows.get_mut(&stream) {
+            Some(Inflow { from, source: Source::Blocks { .. }, stops, .. }) => {
+                *stops = true;
+                let from = *from;
                 self.tell(from, &Frame::Stop { stream }, None);
             }
             // Nothing is: a neighbour's memory is read where it is, and what has no room has not been asked for.
             _ => {
                 self.close(stream);
-                self.member.handle_stopped(stream, 0);
+                self.member.handle_stopped(stream);
             }
         }
     }
 
     /// All that had left of a pull is here.
     pub(super) fn take_stopped(&mut self, from: Process, stream: Stream) {
-        let end = self.inflows.get(&stream).filter(|inflow| inflow.from == from).map(|inflow| inflow.cursor);
-        if let Some(end) = end {
+        self.void.remove(&(from, stream));
+        if self.inflows.get(&stream).is_some_and(|inflow| inflow.from == from) {
             self.inflows.remove(&stream);
-            self.member.handle_stopped(stream, end);
+            self.member.handle_stopped(stream);
         }
     }
 
@@ -335,7 +356,9 @@ impl State {
     /// Bytes have come; `false` if they are not those that come next.
     pub(super) fn take_block(&mut self, from: Process, stream: Stream, begin: u64, bytes: &[u8]) -> bool {
         let Some(inflow) = self.inflows.get_mut(&stream).filter(|inflow| inflow.from == from) else {
-            return true; // it was closed meanwhile
+            // It was closed meanwhile. From whom it was to stop, another brings the same bytes.
+            self.taken_twice += if self.void.contains(&(from, stream)) { bytes.len() as u64 } else { 0 };
+            return true;
         };
         let Source::Blocks { memory, base } = &inflow.source else { return false };
         let end = begin.saturating_add(bytes.len() as u64);
@@ -431,6 +454,7 @@ impl State {
     pub(super) fn forget_pulls(&mut self, process: Process) {
         self.serves.retain(|to, _| to.0 != process);
         self.inflows.retain(|_, inflow| inflow.from != process);
+        self.void.retain(|of| of.0 != process);
         self.parked.retain(|parked| parked.1.from != process);
     }
 }

@@ -1,10 +1,10 @@
 //! All that a process knows of objects: the planner's member, the bytes, and who waits. One lock holds it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tweed_kernels::{DType, ReduceOp};
 use tweed_proto::hub::{Body, Key};
@@ -47,11 +47,16 @@ pub(super) struct State {
     pub(super) calls: Calls,
     pub(super) writing: BTreeMap<ObjectId, Writing>,
     pub(super) inflows: BTreeMap<Stream, Inflow>,
+    /// Pulls that were closed before their feeders answered that they stop.
+    pub(super) void: BTreeSet<(Process, Stream)>,
     pub(super) serves: BTreeMap<(Process, Stream), Serve>,
     /// Copies for which there is no room yet.
     pub(super) parked: Vec<(Stream, Pull, Sink)>,
+    /// When the member is to look at a pull again.
+    pub(super) timers: BTreeMap<Stream, Instant>,
     pub(super) is_closed: bool,
-    /// Bytes of blocks that came once more: after a link broke, or as what had come was void when a process died.
+    /// Bytes of blocks that came once more: after a link broke, as what had come was void when a process died, or from a feeder
+    /// that was not waited for.
     pub(super) taken_twice: u64,
     /// What this process has told itself.
     own: VecDeque<(Frame, Option<Body>)>,
@@ -91,8 +96,10 @@ impl State {
             calls: Calls::default(),
             writing: BTreeMap::new(),
             inflows: BTreeMap::new(),
+            void: BTreeSet::new(),
             serves: BTreeMap::new(),
             parked: Vec::new(),
+            timers: BTreeMap::new(),
             is_closed: false,
             taken_twice: 0,
             own: VecDeque::new(),
@@ -324,6 +331,10 @@ impl State {
             Action::Open { stream, pull, sink } => self.open(stream, pull, sink),
             Action::Close { stream } => self.close(stream),
             Action::Stop { stream } => self.stop(stream),
+            Action::Timer { stream, after } => {
+                self.timers.insert(stream, Instant::now() + after);
+                self.links.wake(); // who waits for links waits no longer than for this
+            }
             Action::Fold(fold) => self.add(fold),
             Action::Reset { buffer } => drop(self.store.buffers.remove(&buffer)),
             Action::Release { buffer } => {

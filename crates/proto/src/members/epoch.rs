@@ -8,8 +8,8 @@ use crate::hub::Key;
 pub const MOST_MEMBERS: usize = 1024;
 /// No epoch has more witnesses.
 pub const MOST_WITNESSES: usize = 15;
-/// No place at which a witness is called is longer: the longest name of a host, and a port.
-pub const MOST_PLACE_BYTES: usize = 260;
+/// No address of a witness is longer: the longest name of a host, and a port.
+pub const MOST_ADDRESS_BYTES: usize = 260;
 /// No epoch lists more missing links.
 pub const MOST_MISSING: usize = 4096;
 
@@ -28,7 +28,7 @@ pub struct Witness {
     /// Itself.
     pub member: Member,
     /// Where members call it, in their drivers' words.
-    pub place: String,
+    pub address: String,
 }
 
 /// What a process asks for that wants to be a witness.
@@ -37,7 +37,7 @@ pub struct Seat {
     /// The witness in whose place it wants to be; its own key, if it is another life of that one.
     pub of: Key,
     /// See [`Witness`].
-    pub place: String,
+    pub address: String,
 }
 
 /// Who decides on the next epoch.
@@ -118,7 +118,7 @@ impl Epoch {
         (1..=MOST_MEMBERS).contains(&count)
             && (1..=most).contains(&votes)
             && (keys.len(), voters.len()) == (count, votes)
-            && witnesses.iter().all(|witness| witness.place.len() <= MOST_PLACE_BYTES)
+            && witnesses.iter().all(|witness| witness.address.len() <= MOST_ADDRESS_BYTES)
             && self.missing.len() <= MOST_MISSING
             && self.missing.iter().all(fits)
             && self.missing.is_sorted_by(|a, b| a < b)

@@ -1,10 +1,10 @@
 //! What members send each other, and what a witness stores: records whose lengths are looked at before memory is taken.
 
 use super::{Acceptor, Ballot, Epoch, Member, Ranks, Record, Seat, Voters, Witness};
-use super::{MOST_MEMBERS, MOST_MISSING, MOST_PLACE_BYTES, MOST_WITNESSES};
+use super::{MOST_ADDRESS_BYTES, MOST_MEMBERS, MOST_MISSING, MOST_WITNESSES};
 
 const MEMBER_BYTES: usize = 40;
-const WITNESS_BYTES: usize = MEMBER_BYTES + 2 + MOST_PLACE_BYTES;
+const WITNESS_BYTES: usize = MEMBER_BYTES + 2 + MOST_ADDRESS_BYTES;
 const MOST_EPOCH_BYTES: usize =
     64 + MOST_MEMBERS * MEMBER_BYTES + MOST_WITNESSES * WITNESS_BYTES + 4 * MOST_MISSING;
 /// No message and no record is longer.
@@ -12,7 +12,7 @@ pub const MOST_BYTES: usize = 256 + 2 * MOST_EPOCH_BYTES;
 
 /// A member is alive, and what it knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Beat {
+pub struct Heartbeat {
     /// Of the sender.
     pub incarnation: u64,
     /// The number of its epoch.
@@ -33,7 +33,7 @@ pub struct Beat {
 #[allow(missing_docs)]
 pub enum Message {
     /// Between all members, and between them and witnesses.
-    Beat(Beat),
+    Heartbeat(Heartbeat),
     /// This process wants to be a member, or a witness.
     Join { member: Member, seat: Option<Seat> },
     /// It should not ask again for so many ticks.
@@ -57,7 +57,7 @@ impl Message {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Writer(Vec::new());
         match self {
-            Message::Beat(beat) => out.byte(1).beat(beat),
+            Message::Heartbeat(heartbeat) => out.byte(1).heartbeat(heartbeat),
             Message::Join { member, seat } => out.byte(2).member(*member).seat(seat.as_ref()),
             Message::Later { incarnation, ticks } => out.byte(3).long(*incarnation).long(*ticks),
             Message::Prepare { base, ballot } => out.byte(4).long(*base).ballot(*ballot),
@@ -78,7 +78,7 @@ impl Message {
     pub fn decode(bytes: &[u8]) -> Option<Message> {
         let mut from = Reader(bytes);
         let message = match from.byte()? {
-            1 => Message::Beat(from.beat()?),
+            1 => Message::Heartbeat(from.heartbeat()?),
             2 => Message::Join { member: from.member()?, seat: from.seat()? },
             3 => Message::Later { incarnation: from.long()?, ticks: from.long()? },
             4 => Message::Prepare { base: from.long()?, ballot: from.ballot()? },
@@ -155,21 +155,21 @@ impl Writer {
         self
     }
 
-    fn place(&mut self, place: &str) -> &mut Writer {
-        self.short(place.len()).0.extend(place.as_bytes());
+    fn address(&mut self, address: &str) -> &mut Writer {
+        self.short(address.len()).0.extend(address.as_bytes());
         self
     }
 
     fn seat(&mut self, seat: Option<&Seat>) -> &mut Writer {
-        let Some(Seat { of, place }) = seat else { return self.byte(0) };
+        let Some(Seat { of, address }) = seat else { return self.byte(0) };
         self.byte(1).0.extend(of);
-        self.place(place)
+        self.address(address)
     }
 
     fn witnesses(&mut self, witnesses: &[Witness]) -> &mut Writer {
         self.short(witnesses.len());
         witnesses.iter().for_each(|witness| {
-            self.member(witness.member).place(&witness.place);
+            self.member(witness.member).address(&witness.address);
         });
         self
     }
@@ -185,11 +185,11 @@ impl Writer {
         }
     }
 
-    fn beat(&mut self, beat: &Beat) -> &mut Writer {
-        let flags = u8::from(beat.leaving) | u8::from(beat.hears_you) << 1;
-        self.long(beat.incarnation).long(beat.epoch).long(beat.step).byte(flags);
-        self.short(beat.mutual.words().len());
-        beat.mutual.words().iter().for_each(|&word| {
+    fn heartbeat(&mut self, heartbeat: &Heartbeat) -> &mut Writer {
+        let flags = u8::from(heartbeat.leaving) | u8::from(heartbeat.hears_you) << 1;
+        self.long(heartbeat.incarnation).long(heartbeat.epoch).long(heartbeat.step).byte(flags);
+        self.short(heartbeat.mutual.words().len());
+        heartbeat.mutual.words().iter().for_each(|&word| {
             self.long(word);
         });
         self
@@ -249,23 +249,23 @@ impl Reader<'_> {
         (0..count).map(|_| self.member()).collect()
     }
 
-    fn place(&mut self) -> Option<String> {
-        let length = self.count(MOST_PLACE_BYTES, 1)?;
-        let (place, rest) = self.0.split_at(length);
+    fn address(&mut self) -> Option<String> {
+        let length = self.count(MOST_ADDRESS_BYTES, 1)?;
+        let (address, rest) = self.0.split_at(length);
         self.0 = rest;
-        String::from_utf8(place.to_vec()).ok()
+        String::from_utf8(address.to_vec()).ok()
     }
 
     fn seat(&mut self) -> Option<Option<Seat>> {
         if !self.flag()? {
             return Some(None);
         }
-        Some(Some(Seat { of: self.array()?, place: self.place()? }))
+        Some(Some(Seat { of: self.array()?, address: self.address()? }))
     }
 
     fn witnesses(&mut self) -> Option<Vec<Witness>> {
         let count = self.count(MOST_WITNESSES, MEMBER_BYTES)?;
-        (0..count).map(|_| Some(Witness { member: self.member()?, place: self.place()? })).collect()
+        (0..count).map(|_| Some(Witness { member: self.member()?, address: self.address()? })).collect()
     }
 
     fn ballot(&mut self) -> Option<Ballot> {
@@ -279,13 +279,13 @@ impl Reader<'_> {
         Some(Some((self.ballot()?, self.epoch()?)))
     }
 
-    fn beat(&mut self) -> Option<Beat> {
+    fn heartbeat(&mut self) -> Option<Heartbeat> {
         let (incarnation, epoch, step) = (self.long()?, self.long()?, self.long()?);
         let flags = self.byte().filter(|&flags| flags < 4)?;
         let count = self.count(MOST_MEMBERS.div_ceil(64), 8)?;
         let words: Option<Vec<u64>> = (0..count).map(|_| self.long()).collect();
         let (leaving, hears_you) = (flags & 1 != 0, flags & 2 != 0);
-        Some(Beat { incarnation, epoch, step, leaving, hears_you, mutual: Ranks::from_words(words?) })
+        Some(Heartbeat { incarnation, epoch, step, leaving, hears_you, mutual: Ranks::from_words(words?) })
     }
 
     fn epoch(&mut self) -> Option<Epoch> {
@@ -315,7 +315,7 @@ mod tests {
         let epoch = Epoch {
             number: 7,
             members: (0..4).map(member).collect(),
-            voters: Voters::Witnesses(vec![Witness { member: member(9), place: "häuschen:7070".into() }]),
+            voters: Voters::Witnesses(vec![Witness { member: member(9), address: "häuschen:7070".into() }]),
             missing: vec![(0, 1), (2, 3)],
             first_step: 1 << 40,
             broken: true,
@@ -323,7 +323,7 @@ mod tests {
         let (base, ballot, voter) = (6, Ballot { round: 3, by: member(2) }, member(1));
         let mutual: Ranks = [0, 70].into_iter().collect();
         vec![
-            Message::Beat(Beat {
+            Message::Heartbeat(Heartbeat {
                 incarnation: 1,
                 epoch: 2,
                 step: 3,
@@ -332,7 +332,7 @@ mod tests {
                 mutual,
             }),
             Message::Join { member: voter, seat: None },
-            Message::Join { member: voter, seat: Some(Seat { of: [8; 32], place: "[::1]:7070".into() }) },
+            Message::Join { member: voter, seat: Some(Seat { of: [8; 32], address: "[::1]:7070".into() }) },
             Message::Later { incarnation: 1, ticks: 2 },
             Message::Prepare { base, ballot },
             Message::Promise { base, ballot, voter, accepted: Some((ballot, epoch.clone())) },
@@ -361,7 +361,7 @@ mod tests {
             key[..8].copy_from_slice(&number.to_le_bytes());
             Member { key, incarnation: 0 }
         };
-        let witness = |number| Witness { member: id(number), place: "x".repeat(MOST_PLACE_BYTES) };
+        let witness = |number| Witness { member: id(number), address: "x".repeat(MOST_ADDRESS_BYTES) };
         let pairs = (0..MOST_MEMBERS as u16)
             .flat_map(|low| (low + 1..MOST_MEMBERS as u16).map(move |high| (low, high)));
         let epoch = Epoch {

@@ -16,17 +16,17 @@
 //! sides of a split network each call the other one dead, and agree on two epochs of one number. Two quorums of one epoch share a
 //! voter, so no two values are decided; so on one side of a split at most there is a next epoch.
 //!
-//! **What is proposed** follows from who hears whom ([`View`]). Each member sends a *beat* to all others now and then, with
+//! **What is proposed** follows from who hears whom ([`View`]). Each member sends a *heartbeat* to all others now and then, with
 //! whom it hears and is heard by. Kept are the members that a proposer reaches over links that work in both directions, if need be
 //! over one other member; a link between two that are kept, and does not work, is listed as missing and costs no member.
 //! Fewer than the minimum are not proposed: they wait. Who joins is added, at the end of the ranks, when others had time to come
 //! too ([`Joins`]); who was lost several times waits longer each time. Who leaves in good order says so in its
-//! beats, and votes until an epoch without it holds. Of those who see the same loss the one of lowest rank proposes
+//! heartbeats, and votes until an epoch without it holds. Of those who see the same loss the one of lowest rank proposes
 //! first, the others later by their rank, or ballots would outdo each other.
 //!
 //! **Learning.** Whoever meets a lower epoch number than its own answers with its epoch, [`Message::Decided`]. So all that can be
 //! reached learn the last one; who does not find itself in it was evicted, and may come back as a new incarnation. Who waits, and the
-//! first of those who do not, send their beats to all that ever were members as well: of a split, one side may know nobody else who
+//! first of those who do not, send their heartbeats to all that ever were members as well: of a split, one side may know nobody else who
 //! lives.
 //!
 //! **Time** is ticks that the driver gives; nothing here reads a clock. A driver that knows more than silence tells (a connection
@@ -55,10 +55,10 @@ mod view;
 
 pub use acceptor::{Acceptor, Answer, Ballot};
 pub use epoch::{
-    Epoch, Member, Seat, Voters, Witness, MOST_MEMBERS, MOST_MISSING, MOST_PLACE_BYTES, MOST_WITNESSES,
+    Epoch, Member, Seat, Voters, Witness, MOST_ADDRESS_BYTES, MOST_MEMBERS, MOST_MISSING, MOST_WITNESSES,
 };
 pub use joins::Joins;
-pub use message::{Beat, Message, MOST_BYTES};
+pub use message::{Heartbeat, Message, MOST_BYTES};
 pub use node::{Action, Node, Record};
 pub use proposer::Proposer;
 pub use ranks::Ranks;

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use tweed_rng::{mix, Rng};
 
 use super::{
-    Acceptor, Beat, Epoch, Joins, Member, Message, Proposer, Seat, Settings, Standing, View, Voters,
+    Acceptor, Epoch, Heartbeat, Joins, Member, Message, Proposer, Seat, Settings, Standing, View, Voters,
     MOST_MEMBERS,
 };
 use crate::hub::Key;
@@ -37,7 +37,7 @@ pub enum Action {
 pub struct Record {
     /// Itself.
     pub me: Member,
-    /// The last one it knows.
+    /// The last one it knows, from the first on that names it; None: none has, so its file can be of any run.
     pub epoch: Option<Epoch>,
     /// What it promised about the next.
     pub acceptor: Acceptor,
@@ -61,7 +61,7 @@ pub struct Node {
     step: u64,
     was_in: bool,
     leaving: bool,
-    beat_at: u64,
+    heartbeat_at: u64,
     ask_at: u64,
     /// Since when there has been reason for another epoch, by reason.
     since: [Option<u64>; 3],
@@ -100,10 +100,12 @@ impl Node {
         node
     }
 
-    /// A witness that goes on from what it has stored.
+    /// A witness that goes on from what it has stored. If that has an epoch, which does not name it, it has been replaced.
     pub fn restored(record: Record, seat: Seat, contacts: Vec<Key>, settings: Settings) -> Node {
+        let was_in = record.epoch.is_some();
         let mut node = Node::witness(record.me, record.epoch, seat, contacts, settings);
-        node.acceptor = record.acceptor;
+        (node.acceptor, node.was_in) = (record.acceptor, was_in);
+        node.standing = if node.is_in() { Standing::Settled } else { node.standing_outside() };
         node.actions.clear();
         node
     }
@@ -123,7 +125,7 @@ impl Node {
             step: 0,
             was_in: false,
             leaving: false,
-            beat_at: 0,
+            heartbeat_at: 0,
             ask_at: 0,
             since: [None; 3],
             ballot_began: 0,
@@ -167,15 +169,15 @@ impl Node {
             }
             return;
         }
-        if self.now >= self.beat_at {
-            self.beat_at = self.now + self.settings.beat;
+        if self.now >= self.heartbeat_at {
+            self.heartbeat_at = self.now + self.settings.heartbeat;
             let mut to = self.peers();
             let is_first = !self.is_witness() && self.first_proposer().is_none();
             if is_first || matches!(self.standing, Standing::Waiting(_)) {
                 // Of a split one side may know nobody any more who lives and has gone on: each looks for the other.
                 to.extend(self.contacts.iter().copied().filter(|key| !to.contains(key)).collect::<Vec<_>>());
             }
-            to.into_iter().for_each(|to| self.send_beat(to));
+            to.into_iter().for_each(|to| self.send_heartbeat(to));
         }
         self.joins.expire(self.now, &self.settings);
         match self.is_witness() {
@@ -188,10 +190,17 @@ impl Node {
         self.seat.is_some()
     }
 
+    /// There is a link to a process: who is not in asks it too.
+    pub fn handle_linked(&mut self, key: Key) {
+        if !self.is_in() {
+            self.remember([key]);
+        }
+    }
+
     /// The link to a process has ended: it need not fall silent first.
     pub fn handle_lost(&mut self, key: Key) {
         if self.view.lost(&key) {
-            self.beat_at = 0;
+            self.heartbeat_at = 0;
         }
     }
 
@@ -202,13 +211,13 @@ impl Node {
 
     /// It wants to leave in good order: it is out when it stands as [`Standing::Left`], and takes part until then.
     pub fn handle_leave(&mut self) {
-        (self.leaving, self.beat_at) = (true, 0);
+        (self.leaving, self.heartbeat_at) = (true, 0);
     }
 
     /// A message has come over the link to the process with this key.
     pub fn handle_message(&mut self, from: Key, message: Message) {
         match message {
-            Message::Beat(beat) => self.heard(from, beat),
+            Message::Heartbeat(heartbeat) => self.heard(from, heartbeat),
             Message::Join { member, seat } => self.asked(from, member, seat),
             Message::Later { incarnation, ticks } if incarnation == self.me.incarnation => {
                 self.ask_at = self.now + ticks.min(LONGEST_WAIT);
@@ -238,7 +247,7 @@ impl Node {
         }
     }
 
-    /// Whom it exchanges beats with: members with all, witnesses with members.
+    /// Whom it exchanges heartbeats with: members with all, witnesses with members.
     fn peers(&self) -> Vec<Key> {
         let Some(epoch) = &self.epoch else { return Vec::new() };
         let mut peers: Vec<Key> = epoch.members.iter().map(|member| member.key).collect();
@@ -253,10 +262,10 @@ impl Node {
         self.actions.push_back(Action::Send { to, message });
     }
 
-    fn send_beat(&mut self, to: Key) {
+    fn send_heartbeat(&mut self, to: Key) {
         let epoch = self.epoch.as_ref();
         let mutual = epoch.map(|epoch| self.view.said(epoch, self.me, self.now));
-        let beat = Beat {
+        let heartbeat = Heartbeat {
             incarnation: self.me.incarnation,
             epoch: epoch.map_or(0, |epoch| epoch.number),
             step: self.step,
@@ -264,35 +273,35 @@ impl Node {
             hears_you: self.view.hears(&to, self.now),
             mutual: mutual.unwrap_or_default(),
         };
-        self.send(to, Message::Beat(beat));
+        self.send(to, Message::Heartbeat(heartbeat));
     }
 
     fn ask_to_join(&mut self) {
-        self.ask_at = self.now + self.settings.beat;
+        self.ask_at = self.now + self.settings.heartbeat;
         let join = Message::Join { member: self.me, seat: self.seat.clone() };
         self.contacts.clone().into_iter().for_each(|to| self.send(to, join.clone()));
     }
 
-    /// These were members once: whoever knows of nobody else asks them.
-    fn remember(&mut self, epoch: &Epoch) {
-        for member in &epoch.members {
-            if member.key != self.me.key && !self.contacts.contains(&member.key) {
-                self.contacts.push(member.key);
+    /// Whoever knows of nobody else asks these.
+    fn remember(&mut self, keys: impl IntoIterator<Item = Key>) {
+        for key in keys {
+            if key != self.me.key && !self.contacts.contains(&key) {
+                self.contacts.push(key);
             }
         }
         let over = self.contacts.len().saturating_sub(MOST_MEMBERS);
         self.contacts.drain(..over);
     }
 
-    fn heard(&mut self, from: Key, beat: Beat) {
+    fn heard(&mut self, from: Key, heartbeat: Heartbeat) {
         match self.epoch.clone() {
             // What it hears says nothing before it knows who is in.
-            Some(epoch) if beat.epoch < epoch.number => return self.send(from, Message::Decided(epoch)),
-            Some(epoch) if beat.epoch == epoch.number => {}
-            _ if beat.epoch == 0 => {}
-            _ => self.send_beat(from), // which is answered by the epoch
+            Some(epoch) if heartbeat.epoch < epoch.number => return self.send(from, Message::Decided(epoch)),
+            Some(epoch) if heartbeat.epoch == epoch.number => {}
+            _ if heartbeat.epoch == 0 => {}
+            _ => self.send_heartbeat(from), // which is answered by the epoch
         }
-        self.view.note(&from, beat, self.now);
+        self.view.note(&from, heartbeat, self.now);
     }
 
     fn asked(&mut self, from: Key, member: Member, seat: Option<Seat>) {
@@ -327,7 +336,7 @@ impl Node {
         if self.epoch.as_ref().is_some_and(|own| own.number >= epoch.number) {
             return;
         }
-        let left = |key: &Key| self.view.beat(key, self.now).is_some_and(|beat| beat.leaving);
+        let left = |key: &Key| self.view.heartbeat(key, self.now).is_some_and(|heartbeat| heartbeat.leaving);
         let gone = self.epoch.iter().flat_map(|own| &own.members);
         let gone = gone.filter(|member| epoch.rank(**member).is_none() && !left(&member.key));
         let gone: Vec<Key> = gone.map(|member| member.key).collect();
@@ -335,17 +344,19 @@ impl Node {
         let all: Vec<Member> = epoch.members.iter().copied().chain(epoch.voters()).collect();
         all.iter().for_each(|member| self.joins.remove(&member.key));
         if !self.is_in() {
-            self.view = View::new(self.settings.silence); // nobody had reason to send it beats
+            self.view = View::new(self.settings.silence); // nobody had reason to send it heartbeats
         }
         self.acceptor = Acceptor::default();
         self.proposer.stop();
         self.since = [None; 3];
-        (self.beat_at, self.pause_until, self.outdone) = (0, 0, 0);
-        self.remember(&epoch);
+        (self.heartbeat_at, self.pause_until, self.outdone) = (0, 0, 0);
+        self.remember(epoch.members.iter().map(|member| member.key));
         self.epoch = Some(epoch.clone());
         self.view.watch(all.into_iter().filter(|peer| peer.key != self.me.key), self.now);
         self.was_in |= self.is_in();
-        self.store();
+        if self.was_in {
+            self.store();
+        }
         self.actions.push_back(Action::Entered(epoch));
     }
 

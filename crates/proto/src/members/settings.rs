@@ -7,8 +7,8 @@ pub struct Settings {
     pub min_members: usize,
     /// More are not let in.
     pub max_members: usize,
-    /// Between two beats to the same member.
-    pub beat: u64,
+    /// Between two heartbeats to the same member.
+    pub heartbeat: u64,
     /// Who was not heard for so long is lost.
     pub silence: u64,
     /// After the first one that wants to join others have so long to come too.
@@ -29,7 +29,7 @@ impl Settings {
         Settings {
             min_members,
             max_members,
-            beat: 10,
+            heartbeat: 10,
             silence: 100,
             batch: 50,
             stagger: 5,

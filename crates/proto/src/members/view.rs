@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Beat, Epoch, Member, Ranks};
+use super::{Epoch, Heartbeat, Member, Ranks};
 use crate::hub::Key;
 
-/// What is known of one process, from its last beat.
+/// What is known of one process, from its last heartbeat.
 #[derive(Clone, Debug)]
 struct Heard {
     at: u64,
@@ -14,7 +14,7 @@ struct Heard {
     /// Before this tick it is new: it is taken to be heard though nothing may have come of it yet.
     new_until: u64,
     has_spoken: bool,
-    beat: Beat,
+    heartbeat: Heartbeat,
 }
 
 /// What a member has heard of the others of its epoch.
@@ -34,20 +34,27 @@ impl View {
     pub(super) fn watch(&mut self, peers: impl Iterator<Item = Member>, now: u64) {
         let mut before = std::mem::take(&mut self.heard);
         for peer in peers {
-            let known = before.remove(&peer.key).filter(|heard| heard.beat.incarnation == peer.incarnation);
-            let beat = Beat { incarnation: peer.incarnation, ..Beat::default() };
+            let known =
+                before.remove(&peer.key).filter(|heard| heard.heartbeat.incarnation == peer.incarnation);
+            let heartbeat = Heartbeat { incarnation: peer.incarnation, ..Heartbeat::default() };
             // A member that votes comes twice.
-            let new =
-                Heard { at: now, hears_me: true, new_until: now + self.silence, has_spoken: false, beat };
+            let new = Heard {
+                at: now,
+                hears_me: true,
+                new_until: now + self.silence,
+                has_spoken: false,
+                heartbeat,
+            };
             self.heard.entry(peer.key).or_insert(known.unwrap_or(new));
         }
     }
 
-    /// A process has sent a beat. Whether it is one of those that are heard: another life of it is not.
-    pub(super) fn note(&mut self, from: &Key, beat: Beat, now: u64) -> bool {
+    /// A process has sent a heartbeat. Whether it is one of those that are heard: another life of it is not.
+    pub(super) fn note(&mut self, from: &Key, heartbeat: Heartbeat, now: u64) -> bool {
         match self.heard.get_mut(from) {
-            Some(heard) if heard.beat.incarnation == beat.incarnation => {
-                *heard = Heard { at: now, hears_me: beat.hears_you, beat, has_spoken: true, ..*heard };
+            Some(heard) if heard.heartbeat.incarnation == heartbeat.incarnation => {
+                *heard =
+                    Heard { at: now, hears_me: heartbeat.hears_you, heartbeat, has_spoken: true, ..*heard };
                 true
             }
             _ => false,
@@ -72,8 +79,8 @@ impl View {
     }
 
     /// What it has said last, if it is heard.
-    pub(super) fn beat(&self, key: &Key, now: u64) -> Option<&Beat> {
-        self.heard.get(key).filter(|_| self.is_mutual(key, now)).map(|heard| &heard.beat)
+    pub(super) fn heartbeat(&self, key: &Key, now: u64) -> Option<&Heartbeat> {
+        self.heard.get(key).filter(|_| self.is_mutual(key, now)).map(|heard| &heard.heartbeat)
     }
 
     /// The ranks that hear `me`, one of the members, and are heard by it; those that are new are taken to.
@@ -120,7 +127,7 @@ impl View {
                 (Some(a_hears), Some(b_hears)) => a_hears.contains(b) && b_hears.contains(a),
                 (Some(a_hears), None) => a_hears.contains(b),
                 (None, Some(b_hears)) => b_hears.contains(a),
-                // Whom this one does not hear others may hear, who will say so with their first beat.
+                // Whom this one does not hear others may hear, who will say so with their first heartbeat.
                 (None, None) => (own.contains(a) || own.contains(b)) && !is_listed(a, b),
             },
         };
@@ -150,6 +157,8 @@ impl View {
 
     /// With whom a member says that it hears each other, if it is heard and of this epoch.
     fn row(&self, epoch: &Epoch, key: &Key, now: u64) -> Option<&Ranks> {
-        self.beat(key, now).filter(|beat| beat.epoch == epoch.number).map(|beat| &beat.mutual)
+        self.heartbeat(key, now)
+            .filter(|heartbeat| heartbeat.epoch == epoch.number)
+            .map(|heartbeat| &heartbeat.mutual)
     }
 }

@@ -4,7 +4,8 @@
 //! empty. An object *held* here is wanted, received, written or complete ([`State`]); each change is reported to the
 //! object's shard. A [`Role`] is a slot of a reduce that this process has been given. Blocks are the driver's:
 //! it is asked to open pulls, and reports what has come; it serves pulls of others from whatever is [`readable`]. Who is to
-//! pull from another while its feeder lives has that one stop, takes what is under way, and goes on from there.
+//! pull from another while its feeder lives has that one stop, takes what is under way, and goes on from there; if nothing
+//! comes for longer than that should take, it goes on at once, and throws away what comes later.
 //!
 //! *Faults.* The driver names a process that is gone ([`Member::handle_lost`]). Then its share of the directory forgets it;
 //! feeds that came from it are reported as broken to whoever planned them; and what was reported to it, if it was a shard, is
@@ -19,6 +20,7 @@ mod copies;
 mod slots;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use super::directory::Directory;
 use super::message::{Action, Message, Order, Report, Sink, State, Stream};
@@ -88,8 +90,9 @@ struct Held {
 #[derive(Clone, Copy, Debug)]
 struct Parting {
     from: Process,
-    /// At which byte, once that is known.
-    end: Option<u64>,
+    /// How much of the object was here when it was looked at last, and after how long it is looked at again.
+    mark: u64,
+    after: Duration,
 }
 
 impl Held {
@@ -243,12 +246,14 @@ impl Member {
         }
     }
 
-    /// No bytes from `end` on come over a stream.
-    pub fn handle_stopped(&mut self, stream: Stream, end: u64) {
-        let Some(&Sink::Copy(object)) = self.streams.get(&stream) else { return };
-        let parting = self.held.get_mut(&object).and_then(|held| held.parting.as_mut());
-        parting.into_iter().for_each(|parting| parting.end = Some(end));
-        self.part(object);
+    /// No more bytes come over a stream that was stopped: all that had left are here.
+    pub fn handle_stopped(&mut self, stream: Stream) {
+        self.part(stream, |_| false);
+    }
+
+    /// A timer of a stream has run out.
+    pub fn handle_timeout(&mut self, stream: Stream) {
+        self.part(stream, |held| held.parting.is_some_and(|parting| held.mark > parting.mark));
     }
 
     /// A piece of arithmetic is done.

@@ -1,6 +1,7 @@
 //! What processes send each other about objects, and what a process's driver is asked to do.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use super::{Buffer, Bytes, Failure, Format, Included, Ledger, ObjectId, Process, Request, Slot};
 
@@ -186,8 +187,10 @@ pub enum Action {
     Open { stream: Stream, pull: Pull, sink: Sink },
     /// Bytes of this stream are not wanted any more.
     Close { stream: Stream },
-    /// No more bytes of this stream are wanted than are under way: how far they go is reported by `handle_stopped`.
+    /// No more bytes of this stream are wanted than are under way: when all of these are here, `handle_stopped` says so.
     Stop { stream: Stream },
+    /// After so long call `handle_timeout`; a stream that is over by then is of no matter.
+    Timer { stream: Stream, after: Duration },
     /// Sum these bytes, into the buffer of the slot, and report that by `handle_folded`.
     Fold(Fold),
     /// The buffer begins anew: what is there of it is void, and those who read it have to ask again.

@@ -65,7 +65,7 @@ pub fn scenario(seed: u64) -> Plan {
     let members = founders + rng.index(3);
     let witnesses = [0, 0, 0, 1, 3][rng.index(5)];
     let settings = Settings {
-        beat: 3,
+        heartbeat: 3,
         silence: 12,
         batch: 6,
         stagger: 4,

@@ -81,14 +81,14 @@ pub(super) fn key(id: Id) -> Key {
     key
 }
 
-fn place(id: Id) -> String {
+fn address(id: Id) -> String {
     format!("witness {id}")
 }
 
 impl<'a> World<'a> {
     fn new(plan: &'a Plan) -> World<'a> {
         let member = |id| Member { key: key(id), incarnation: 1 };
-        let witness = |id| Witness { member: member(id), place: place(id) };
+        let witness = |id| Witness { member: member(id), address: address(id) };
         let witnesses = (plan.members..plan.members + plan.witnesses).map(witness).collect();
         let voters = if plan.witnesses == 0 { Voters::Members } else { Voters::Witnesses(witnesses) };
         let first = Epoch::first((0..plan.founders).map(member).collect(), voters);
@@ -124,7 +124,7 @@ impl<'a> World<'a> {
     }
 
     fn seat(&self, id: Id) -> Seat {
-        Seat { of: key(*self.replaces.get(&id).unwrap_or(&id)), place: place(id) }
+        Seat { of: key(*self.replaces.get(&id).unwrap_or(&id)), address: address(id) }
     }
 
     fn contacts(&self) -> Vec<Key> {
@@ -293,7 +293,7 @@ impl<'a> World<'a> {
 
     fn send(&mut self, place: usize, to: Key, message: Message) {
         self.report.messages += 1;
-        if !matches!(message, Message::Beat(_))
+        if !matches!(message, Message::Heartbeat(_))
             && Message::decode(&message.encode()).as_ref() != Some(&message)
         {
             self.wrong.get_or_insert(format!("{message:?} does not survive the wire"));

@@ -68,15 +68,21 @@ impl<T> InOrder<T> {
         self.sent - 1
     }
 
-    /// One has come: which ones may be taken now.
-    pub(crate) fn arrive(&mut self, number: u64, item: T) -> Vec<T> {
-        self.early.insert(number, item);
-        let mut ready = Vec::new();
-        while let Some(item) = self.early.remove(&self.next) {
+    /// One has come: it, if it may be taken now.
+    pub(crate) fn arrive(&mut self, number: u64, item: T) -> Option<T> {
+        if number == self.next {
             self.next += 1;
-            ready.push(item);
+            return Some(item);
         }
-        ready
+        self.early.insert(number, item);
+        None
+    }
+
+    /// One that has come early, and may be taken now.
+    pub(crate) fn follow(&mut self) -> Option<T> {
+        let item = self.early.remove(&self.next)?;
+        self.next += 1;
+        Some(item)
     }
 }
 
@@ -109,9 +115,9 @@ mod tests {
     fn what_came_early_waits() {
         let mut order = InOrder::default();
         let numbers: Vec<u64> = (0..4).map(|_| order.number()).collect();
-        assert_eq!(order.arrive(numbers[2], 'c'), []);
-        assert_eq!(order.arrive(numbers[0], 'a'), ['a']);
-        assert_eq!(order.arrive(numbers[1], 'b'), ['b', 'c']);
-        assert_eq!(order.arrive(numbers[3], 'd'), ['d']);
+        assert_eq!((order.arrive(numbers[2], 'c'), order.follow()), (None, None));
+        assert_eq!((order.arrive(numbers[0], 'a'), order.follow()), (Some('a'), None));
+        assert_eq!((order.arrive(numbers[1], 'b'), order.follow()), (Some('b'), Some('c')));
+        assert_eq!((order.arrive(numbers[3], 'd'), order.follow()), (Some('d'), None));
     }
 }

@@ -7,6 +7,7 @@
 
 mod content;
 mod cuts;
+mod pairs;
 mod process;
 mod scenario;
 mod setup;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tweed_proto::objects::{Buffer, Fold, Member, Pull, Sink, Stream};
+use tweed_proto::objects::{Buffer, Fold, Member, ObjectId, Pull, Sink, Stream};
 use tweed_schedule::Rank;
 
 use super::content::Content;
@@ -20,6 +20,8 @@ pub(crate) struct SimProcess {
     pub(crate) sources: BTreeMap<Stream, Rank>,
     /// Pulls of others, by who pulls.
     pub(crate) serves: BTreeMap<(Rank, Stream), Serve>,
+    /// Payload bytes of each object that were taken in.
+    pub(crate) taken: BTreeMap<ObjectId, u64>,
     pub(crate) busy_until: Time,
     pub(crate) died: Option<Time>,
 }
@@ -27,6 +29,8 @@ pub(crate) struct SimProcess {
 /// A pull of another process.
 pub(crate) struct Serve {
     pub(crate) pull: Pull,
+    /// Of its blocks so many may be under way.
+    pub(crate) window: u32,
     /// Up to here blocks have left.
     pub(crate) cursor: u64,
     /// So many blocks are under way.
@@ -51,19 +55,22 @@ impl SimProcess {
             open,
             sources,
             serves: BTreeMap::new(),
+            taken: BTreeMap::new(),
             busy_until: 0,
             died: None,
         }
     }
 
-    /// The next block of a pull that may leave, of at most `window` that are under way: where it begins, and what is in it.
-    pub(crate) fn next_block(&mut self, to: (Rank, Stream), window: u32) -> Option<(u64, Vec<(u64, u64)>)> {
+    /// The next block of a pull that may leave: where it begins, and what is in it.
+    pub(crate) fn next_block(&mut self, to: (Rank, Stream)) -> Option<(u64, Vec<(u64, u64)>)> {
         let serve = self.serves.get_mut(&to)?;
         let Pull { buffer, generation, end, block, .. } = serve.pull;
         let begin = serve.cursor;
+        if begin >= end || serve.under_way >= serve.window {
+            return None;
+        }
         let next = end.min((begin / block + 1) * block);
-        let readable = self.member.readable(buffer, generation)?;
-        if begin >= end || readable < next || serve.under_way >= window {
+        if self.member.readable(buffer, generation)? < next {
             return None;
         }
         (serve.cursor, serve.under_way) = (next, serve.under_way + 1);

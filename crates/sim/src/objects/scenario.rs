@@ -43,7 +43,7 @@ impl Report {
 }
 
 /// The run of a seed: two to twelve processes, one object or one sum, late arrivals, up to three deaths, uneven links,
-/// of which up to three break.
+/// of which up to three break, and one process that may stand still for a while.
 pub fn scenario(seed: u64) -> Setup {
     let mut rng = Rng::new(mix(seed));
     let ranks = 2 + rng.below(11) as u32;
@@ -66,7 +66,18 @@ pub fn scenario(seed: u64) -> Setup {
         _ => add_reduce(&mut setup, &mut rng, ranks, size, span),
     }
     add_cuts(&mut setup, ranks, span);
+    add_pause(&mut setup, ranks, span);
     setup
+}
+
+/// One that does not die stands still: what it is to call, it calls later.
+fn add_pause(setup: &mut Setup, ranks: u32, span: Duration) {
+    let mut rng = Rng::new(mix(setup.seed ^ 0x0070_6175_7365));
+    let rank = rng.below(ranks.into()) as Rank;
+    if rng.bernoulli(0.4) && !setup.deaths.contains_key(&rank) {
+        let pause = (span.mul_f64(1.5 * rng.uniform()), span.mul_f64(3.0 * rng.uniform().powi(3)));
+        setup.pauses.insert(rank, pause);
+    }
 }
 
 /// They are drawn by themselves: a seed is the same run but for them.
@@ -285,6 +296,12 @@ pub fn describe(setup: Setup) -> String {
     lines.extend(calls.iter().map(|call| format!("{:?} process {}: {:?}", call.at, call.process, call.what)));
     lines.extend(setup.joins.iter().map(|(rank, at)| format!("{at:?} process {rank} comes")));
     lines.extend(setup.deaths.iter().map(|(rank, at)| format!("{at:?} process {rank} dies")));
+    lines.extend(
+        setup
+            .pauses
+            .iter()
+            .map(|(rank, (at, lasts))| format!("{at:?} process {rank} stands still for {lasts:?}")),
+    );
     lines.extend(
         setup.cuts.iter().map(|Cut { pair, at, lasts }| format!("{at:?} no link of {pair:?} for {lasts:?}")),
     );

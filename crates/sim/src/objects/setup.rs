@@ -20,6 +20,8 @@ pub struct Setup {
     pub deaths: BTreeMap<Rank, Duration>,
     /// Links that break between processes that live.
     pub cuts: Vec<Cut>,
+    /// These processes stand still, as by SIGSTOP: from so long after the start on, and for so long. Nobody takes them for lost.
+    pub pauses: BTreeMap<Rank, (Duration, Duration)>,
     /// After a death each other process learns of it within half of this and one and a half times this.
     pub detection: Duration,
     /// A process is busy so long with each message that it sends or takes in, one after the other.
@@ -40,7 +42,7 @@ impl Setup {
     /// Nobody calls anything yet, nobody dies.
     pub fn new(topology: Arc<Topology>) -> Setup {
         let (calls, jitter, message) = (Vec::new(), Duration::ZERO, Duration::ZERO);
-        let (joins, deaths, cuts) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        let (joins, deaths, cuts, pauses) = (BTreeMap::new(), BTreeMap::new(), Vec::new(), BTreeMap::new());
         let detection = Duration::from_millis(2);
         Setup {
             topology,
@@ -48,6 +50,7 @@ impl Setup {
             joins,
             deaths,
             cuts,
+            pauses,
             detection,
             message,
             jitter,

@@ -122,7 +122,8 @@ class Objects:
     def taken_twice(self) -> int:
         """Bytes that came once more: a link broke, or a process died, before all of their block had come.
 
-        Of a copy, at most a block each time. Of a sum, also what had come for a place of its tree that
+        Of a copy, at most a block each time, and what was under way from a process that did not answer when
+        another took its place. Of a sum, also what had come for a place of its tree that
         begins anew, as a process has died.
         """
         return self._core.taken_twice

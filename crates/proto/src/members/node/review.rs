@@ -57,7 +57,7 @@ impl Node {
     /// When to propose.
     fn turn(&self, change: &Change) -> u64 {
         let s = &self.settings;
-        let loss = if change.unsure { s.beat + 2 } else { 0 };
+        let loss = if change.unsure { s.heartbeat + 2 } else { 0 };
         let delays = [loss, s.batch, s.silence];
         let due = self.since.iter().zip(delays).filter_map(|(since, delay)| Some((*since)? + delay));
         due.min().unwrap_or(self.now) + change.before * s.stagger
@@ -106,14 +106,14 @@ impl Node {
         epoch.members.extend(self.joins.members().take(room));
         let join = epoch.members.len() > kept.len() || epoch.voters != last.voters;
         let why = [loss || fresh, join, mended];
-        // Who is new may hear one that is not reached, and say so with its first beat.
+        // Who is new may hear one that is not reached, and say so with its first heartbeat.
         let unsure = fresh || (lost && self.view.has_new(last, self.now));
         why.contains(&true).then_some(Change { epoch, why, unsure, stay: kept.len(), before })
     }
 
     /// It has said that it leaves.
     fn leaves(&self, member: Member) -> bool {
-        let says_so = self.view.beat(&member.key, self.now).is_some_and(|beat| beat.leaving);
+        let says_so = self.view.heartbeat(&member.key, self.now).is_some_and(|heartbeat| heartbeat.leaving);
         says_so || (member == self.me && self.leaving)
     }
 
@@ -130,15 +130,18 @@ impl Node {
                 None => seat.of == old.member.key,
             };
             let new = self.joins.witnesses().find(takes);
-            new.map_or_else(|| old.clone(), |(member, seat)| Witness { member, place: seat.place.clone() })
+            new.map_or_else(
+                || old.clone(),
+                |(member, seat)| Witness { member, address: seat.address.clone() },
+            )
         };
         Voters::Witnesses(witnesses.iter().map(next).collect())
     }
 
     /// The step after which all that are heard are, and a few more if nothing has broken.
     fn first_step(&self, last: &Epoch, is_broken: bool) -> u64 {
-        let others = last.members.iter().filter_map(|member| self.view.beat(&member.key, self.now));
-        let furthest = others.map(|beat| beat.step).fold(self.step, u64::max);
+        let others = last.members.iter().filter_map(|member| self.view.heartbeat(&member.key, self.now));
+        let furthest = others.map(|heartbeat| heartbeat.step).fold(self.step, u64::max);
         let lead = if is_broken { 0 } else { self.settings.lead_steps };
         furthest.saturating_add(lead).max(last.first_step)
     }

@@ -21,7 +21,7 @@ impl Node {
         let Some(epoch) = self.epoch.clone() else { return };
         match base.cmp(&epoch.number) {
             Ordering::Less => return self.send(from, Message::Decided(epoch)),
-            Ordering::Greater => return self.send_beat(from), // which is answered by the epoch
+            Ordering::Greater => return self.send_heartbeat(from), // which is answered by the epoch
             Ordering::Equal => {}
         }
         match message {

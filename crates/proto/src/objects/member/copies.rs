@@ -1,8 +1,22 @@
 //! What a process holds and pulls.
 
-use super::{Member, Parting};
+use std::time::Duration;
+
+use super::{Held, Member, Parting};
 use crate::objects::message::{Action, Pull, Report, Sink, State, Stream};
-use crate::objects::{Buffer, Bytes, Format, ObjectId, Process, ROOT};
+use crate::objects::{Buffer, Bytes, Costs, Format, ObjectId, Process, ROOT};
+
+/// Threads that share a processor answer so late, whatever the link's latency.
+const LATE: Duration = Duration::from_millis(30);
+/// A feeder that is to stop has so many times as long as its answer, or one more block, should take.
+const PATIENCE: u32 = 4;
+
+/// So long a receiver waits for a feeder that is to stop, and again after each block. Who goes on without the answer takes at
+/// most once more what is under way, which is about as much time.
+fn patience(block: u64, costs: &Costs) -> Duration {
+    let on_link = Duration::from_secs_f64(block as f64 / costs.rate.max(1) as f64);
+    PATIENCE * (2 * (costs.latency + costs.message) + on_link + LATE)
+}
 
 impl Member {
     pub(super) fn feed(
@@ -35,23 +49,30 @@ impl Member {
             (held.generation, held.mark, held.state) = (generation, 0, State::Wanted);
         }
         let before = held.fed_by.replace(from);
+        let after = patience(held.block, &self.costs);
         (held.format, held.block) = (Some(format), block);
         match held.stream.zip(before) {
             Some((stream, before)) if held.parting.is_none() => {
-                held.parting = Some(Parting { from: before, end: None });
-                self.actions.push_back(Action::Stop { stream });
+                held.parting = Some(Parting { from: before, mark: held.mark, after });
+                self.actions.extend([Action::Stop { stream }, Action::Timer { stream, after }]);
             }
             Some(_) => {}
             None => self.open_stream(object),
         }
     }
 
-    /// Another feeds an object from now on, if all is here that its stream still brings.
-    pub(super) fn part(&mut self, object: ObjectId) {
-        let Some(held) = self.held.get(&object) else { return };
-        let is_here = |parting: &Parting| parting.end.is_some_and(|end| end <= held.mark);
-        if held.parting.as_ref().is_some_and(is_here) {
-            self.reopen_stream(object);
+    /// Another feeds the object of a stream that is to stop from now on, unless its feeder is to be given more time.
+    pub(super) fn part(&mut self, stream: Stream, waits: impl FnOnce(&Held) -> bool) {
+        let Some(&Sink::Copy(object)) = self.streams.get(&stream) else { return };
+        let Some(held) = self.held.get_mut(&object) else { return };
+        let (waits, mark) = (waits(held), held.mark);
+        match held.parting.as_mut().filter(|_| held.stream == Some(stream)) {
+            Some(parting) if waits => {
+                parting.mark = mark;
+                self.actions.push_back(Action::Timer { stream, after: parting.after });
+            }
+            Some(_) => self.reopen_stream(object),
+            None => {}
         }
     }
 
@@ -135,7 +156,6 @@ impl Member {
         if is_complete {
             self.note_complete(object);
         }
-        self.part(object);
         self.fold_all();
     }
 

@@ -3,6 +3,7 @@
 use tweed_proto::objects::{Buffer, Sink, Stream};
 use tweed_schedule::Rank;
 
+use super::super::pairs::Pair;
 use super::{Block, Event, World};
 use crate::clock::{time, Time};
 use crate::network::Transit;
@@ -16,17 +17,16 @@ impl World<'_> {
         to: Rank,
         event: impl FnOnce(Rank, Rank) -> Event,
     ) -> Result<(), SimError> {
-        let path = self.path(at, to)?;
+        let latency = self.pair(at, to)?.latency;
         let late = self.rng.below(time(self.setup.jitter));
         let leaves = if at == to { self.now } else { self.occupy(at, time(self.setup.message)) };
-        let latency = self.network.latency(path);
         let arrives = leaves.saturating_add(latency).saturating_add(late);
         let (leaves_at_last, arrives) = self.cuts.delay(at, to, (leaves, arrives), latency);
         if leaves_at_last > leaves && self.dies_before(at, leaves_at_last) {
             self.outcome.unheard.insert(at);
             return Ok(());
         }
-        let last = self.last.entry((at, to)).or_default();
+        let last = &mut self.pair(at, to)?.last;
         *last = arrives.max(*last);
         let arrives = *last;
         self.queue.push(arrives, event(at, to));
@@ -38,8 +38,15 @@ impl World<'_> {
         self.setup.deaths.get(&rank).is_some_and(|&dies| time(dies) < at)
     }
 
-    pub(super) fn path(&mut self, at: Rank, to: Rank) -> Result<u32, SimError> {
-        self.network.pair(at, to).ok_or(SimError::NoPath { from: at, to })
+    fn pair(&mut self, src: Rank, dst: Rank) -> Result<&mut Pair, SimError> {
+        self.pairs.get(&mut self.network, src, dst)
+    }
+
+    /// So many blocks fit on the way from one to another and back, and two.
+    pub(super) fn window(&mut self, at: Rank, to: Rank, block: u64) -> Result<u32, SimError> {
+        let &mut Pair { path, latency, .. } = self.pair(at, to)?;
+        let on_path = u128::from(latency) * u128::from(self.network.rate(path)) / 500_000_000;
+        Ok(2 + on_path.div_ceil(block.into()).min(1 << 20) as u32)
     }
 
     /// Gives a process work for so long; returns when it will be done.
@@ -55,31 +62,32 @@ impl World<'_> {
 
     /// Sends the blocks of a pull that may leave.
     pub(super) fn pump(&mut self, at: Rank, to: (Rank, Stream)) -> Result<(), SimError> {
-        let path = self.path(at, to.0)?;
-        let in_flight = |block: u64| {
-            let on_path =
-                u128::from(self.network.latency(path)) * u128::from(self.network.rate(path)) / 500_000_000;
-            2 + on_path.div_ceil(block.into()).min(1 << 20) as u32
-        };
-        let Some(window) =
-            self.processes[at as usize].serves.get(&to).map(|serve| in_flight(serve.pull.block))
-        else {
-            return Ok(());
-        };
-        while let Some((begin, pieces)) = self.process(at).next_block(to, window) {
-            let end = pieces.last().map_or(begin, |piece| piece.0);
-            let transit = Transit::new(path, at, end - begin);
-            let leaves = self.occupy(at, time(self.setup.message));
-            // While a link is broken, and the two have not met again, blocks wait.
-            let latency = self.network.latency(path);
-            let broken = self.cuts.catches(at, to.0, (self.now.saturating_sub(latency), self.now));
-            let entered = broken.map_or(self.now, |(_, ends)| ends.saturating_add(latency));
-            let leaves = leaves.max(entered);
-            let (dst, stream) = to;
-            let number = self.order.entry((at, dst)).or_default().number();
-            let block = Block { transit, dst, stream, begin, pieces, number, entered, left: 0 };
-            self.queue.push(leaves, Event::Reaches(Box::new(block)));
+        while let Some(block) = self.process(at).next_block(to) {
+            self.send_block(at, to, Some(block))?;
         }
+        Ok(())
+    }
+
+    /// Sends a block of a pull, or after the last one the word that no more comes.
+    pub(super) fn send_block(
+        &mut self,
+        at: Rank,
+        (dst, stream): (Rank, Stream),
+        block: Option<(u64, Vec<(u64, u64)>)>,
+    ) -> Result<(), SimError> {
+        let pair = self.pair(at, dst)?;
+        let (path, latency, number) = (pair.path, pair.latency, pair.order.number());
+        let stops = block.is_none();
+        let (begin, pieces) = block.unwrap_or_default();
+        let end = pieces.last().map_or(begin, |piece| piece.0);
+        let transit = Transit::new(path, at, end - begin);
+        let leaves = self.occupy(at, time(self.setup.message));
+        // While a link is broken, and the two have not met again, blocks wait.
+        let broken = self.cuts.catches(at, dst, (self.now.saturating_sub(latency), self.now));
+        let entered = broken.map_or(self.now, |(_, ends)| ends.saturating_add(latency));
+        let leaves = leaves.max(entered);
+        let block = Block { transit, dst, stream, begin, pieces, stops, number, entered, left: 0 };
+        self.queue.push(leaves, Event::Reaches(Box::new(block)));
         Ok(())
     }
 
@@ -103,7 +111,7 @@ impl World<'_> {
         match self.network.is_through(&block.transit) {
             true => {
                 let late = self.rng.below(time(self.setup.jitter));
-                let last = self.last.entry((src, block.dst)).or_default();
+                let last = &mut self.pair(src, block.dst)?.last;
                 *last = tail.saturating_add(late).max(*last);
                 let arrives = *last;
                 match self.cuts.catches(src, block.dst, (block.entered, arrives)) {
@@ -134,8 +142,10 @@ impl World<'_> {
         if self.process(src).died.is_some_and(|died| died < left) || self.process(dst).died.is_some() {
             return Ok(());
         }
-        for block in self.order.entry((src, dst)).or_default().arrive(block.number, block) {
+        let mut ready = self.pair(src, dst)?.order.arrive(block.number, block);
+        while let Some(block) = ready {
             self.take_in(src, block)?;
+            ready = self.pair(src, dst)?.order.follow();
         }
         Ok(())
     }
@@ -143,8 +153,7 @@ impl World<'_> {
     fn take_in(&mut self, src: Rank, block: Box<Block>) -> Result<(), SimError> {
         let Block { dst, stream, .. } = *block;
         // As in the simulator of schedules, an acknowledgement takes the latency only.
-        let back = self.path(dst, src)?;
-        let latency = self.network.latency(back);
+        let latency = self.pair(dst, src)?.latency;
         let way = (self.now, self.now.saturating_add(latency));
         let (_, granted) = self.cuts.delay(src, dst, way, latency);
         self.queue.push(granted, Event::Granted(src, (dst, stream)));
@@ -154,22 +163,27 @@ impl World<'_> {
         Ok(())
     }
 
-    pub(super) fn take(&mut self, block: &Block) {
+    pub(super) fn take(&mut self, block: &Block) -> Result<(), SimError> {
         let &Block { ref transit, dst, stream, begin, ref pieces, .. } = block;
         let src = transit.src;
+        if block.stops {
+            self.process(dst).member.handle_stopped(stream);
+            return Ok(());
+        }
         let Some(&sink) = self.process(dst).open.get(&stream) else {
             self.outcome.taken_twice += transit.bytes; // whoever closed it asks another
-            return;
+            return Ok(());
         };
         if src != dst {
-            *self.outcome.pair_bytes.entry((src, dst)).or_default() += transit.bytes;
-            if let Sink::Copy(object) = sink {
-                *self.outcome.taken.entry((dst, object)).or_default() += transit.bytes;
-            }
+            self.pair(src, dst)?.bytes += transit.bytes;
         }
         let process = self.process(dst);
+        if let (Sink::Copy(object), true) = (sink, src != dst) {
+            *process.taken.entry(object).or_default() += transit.bytes;
+        }
         process.store(stream, begin, pieces);
         process.member.handle_block(stream, begin + transit.bytes);
+        Ok(())
     }
 
     /// How many others a copy feeds.

@@ -1,0 +1,157 @@
+"""How the group of the next epoch comes about, and what its members do first.
+
+They meet, and tell each other what they have. Who is cut off from the results of others, or has just begun,
+gets the whole state of one that has all; who lacks the last step gets its result. Then all can go on, or form
+the last step anew from what they have kept: `tweed.exchange.member` says which.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch.distributed as dist
+
+from tweed.elastic.change import Change
+from tweed.elastic.checkpoint import writers
+from tweed.elastic.control import Control
+from tweed.elastic.epoch import Epoch
+from tweed.elastic.group import Groups
+from tweed.elastic.local_state import LocalState
+from tweed.elastic.messages import Meeting
+from tweed.elastic.state import broadcast
+from tweed.errors import Aborted, DeadlineExceeded, Evicted, PeerLost
+from tweed.exchange.commit import Take
+from tweed.exchange.member import Standing
+
+log = logging.getLogger("tweed")
+
+#: What a lost member makes of calls: of tweed's, and of torch's store at rank 0.
+LOSSES = (PeerLost, DeadlineExceeded, Aborted, dist.DistError)
+
+
+class Regrouping:
+    """See the module.
+
+    Args:
+      control: this process among the members.
+      local: what it has.
+      timeout_s: the longest that a collective, or the wait for a next group, may take.
+      place: of its checkpoints; empty: it writes none.
+
+    Attributes:
+      epochs, changes, members: see `ElasticRun`.
+      writers: ranks of those that write parts of a checkpoint.
+    """
+
+    def __init__(self, control: Control, local: LocalState, timeout_s: float, place: str) -> None:
+        self._control, self._local, self._place = control, local, place
+        self._groups = Groups(control, timeout_s)
+        self._is_new = not control.joins  # a founder that has yet to get the state that all begin with
+        self.epochs: list[int] = []
+        self.changes: list[Change] = []
+        self.members: tuple[str, ...] = ()
+        self.writers: list[int] = []
+
+    @property
+    def epoch(self) -> int:
+        """The number of that whose group stands, or stood last; 0: none has."""
+        return self._groups.epoch
+
+    @property
+    def stands(self) -> bool:
+        """There is a group."""
+        return self._groups.group is not None
+
+    @property
+    def group(self) -> dist.ProcessGroup:
+        """That stands."""
+        assert self._groups.group is not None  # from `enter` on
+        return self._groups.group
+
+    def leave(self) -> None:
+        """Ends the group, if there is one."""
+        self._groups.leave()
+
+    def is_in(self, epoch: Epoch, meeting: Meeting) -> bool:
+        """This process is a member of it."""
+        return self._control.key in epoch.members
+
+    def may_enter(self, epoch: Epoch, meeting: Meeting) -> bool:
+        """There is a next epoch, and it holds from this step on, or its members meet already, as the one
+        before it broke; if this process is to call them to the meeting, it does."""
+        if epoch.number <= self.epoch or not self.is_in(epoch, meeting):
+            return False
+        member = self._local.member
+        calls = epoch.caller == self._control.key and member.behind
+        holds = member.counted >= self._control.holds_from(self.epoch)
+        return calls or holds or meeting.epoch == epoch.number
+
+    def regroup(self) -> None:
+        """The group of the next epoch, after a loss; returns when its members know what to do first."""
+        while True:
+            try:
+                self.enter()
+                return
+            except LOSSES as error:
+                ends = isinstance(error, DeadlineExceeded) and not self.stands
+                if ends or isinstance(error, Evicted):
+                    raise
+
+    def enter(self) -> None:
+        """The same, once. Raises: `LOSSES`."""
+        members = self.members = self._groups.form()
+        self.epochs.append(self.epoch)
+        self.changes.append(self._groups.change)
+        member = self._local.member
+        given: list[Any] = [None] * len(members)
+        standing = member.standing(cut_off=self._control.cut_off)
+        dist.all_gather_object(given, (standing, self._place, self._is_new), self.group)
+        told: dict[int, Standing] = {rank: standing for rank, (standing, *_) in enumerate(given)}
+        self.writers = writers([place for _, place, _ in given])
+        plan = member.enter(members, told)
+        giver, takers = member.cut_off(told)
+        if takers:
+            log.warning(
+                "ranks %s get the whole state from rank %d: members waited for others to come, or who gave "
+                "them results was lost",
+                takers,
+                giver,
+            )
+        self._give_whole(giver, takers)
+        if isinstance(plan, Take):
+            self._take(plan, takers, told[plan.giver].where)
+        self._found([is_new for *_, is_new in given], told)
+        self._control.entered(members, behind=self._local.member.behind)
+
+    def _take(self, plan: Take, have_all: Sequence[int], where: Sequence[int]) -> None:
+        """Who lacks the last step gets its result, and where the giver's steps are with it.
+
+        Args:
+          have_all: ranks that have just got the whole state.
+        """
+        rank, commit = self.group.rank(), self._local.member.commit
+        takes = rank in plan.takers and rank not in have_all
+        kept = commit.contribution if takes else commit.result
+        assert kept is not None  # all have contributed to a step that counts anywhere, or were given its like
+        result = kept.clone()
+        dist.broadcast(result, group=self.group, group_src=plan.giver)
+        if takes:
+            self._local.take(result, where)
+
+    def _found(self, new: Sequence[bool], told: Mapping[int, Standing]) -> None:
+        """Founders begin with the state of one of them: rank 0's, or that with which others have begun."""
+        able = [rank for rank, standing in told.items() if not standing.behind]
+        giver = min(able, key=lambda rank: (new[rank], rank))
+        self._give_whole(giver, [rank for rank, is_new in enumerate(new) if is_new and rank != giver])
+        self._is_new = False
+
+    def _give_whole(self, giver: int, takers: Sequence[int]) -> None:
+        """Some get the whole state of another member, while all wait."""
+        if not takers:
+            return
+        rank = self.group.rank()
+        state = broadcast(self._local.now if rank == giver else None, self.group, giver)
+        if rank in takers:
+            self._local.replace(state)
