@@ -131,6 +131,19 @@ def test_a_new_witness_says_what_keeps_it_from_its_place_and_goes_on(
         wait(lambda: "Say with --of who else is of it: addresses of members or witnesses" in caplog.text)
 
 
+def test_an_address_where_another_process_is_by_now_ends_a_new_witness_only_if_it_was_told_of_it(
+    tmp_path: Path,
+) -> None:
+    with witnessing(tmp_path / "old") as old, witnessing(tmp_path / "other") as other:
+        place = other.address.partition("@")[2]
+        stale = f"{'ab' * 32}@{place}"
+        with closing(candidacy.Candidacy("cd" * 32, "127.0.0.1:1", old.address)) as one:
+            one.learn(stale)
+            wait(lambda: one.turn(calls=False) or bool(one._links and one._dialers[place].failed))
+        with closing(candidacy.Candidacy("cd" * 32, "127.0.0.1:1", stale)) as one, pytest.raises(UsageError):
+            wait(lambda: bool(one.turn(calls=False)))
+
+
 def test_each_obstacle_of_a_new_witness_has_its_own_words() -> None:
     of = partial(candidacy.obstacle, "a:1")
     assert "with --of who else" in of(answers=False, calls=False)

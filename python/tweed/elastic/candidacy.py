@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tweed.elastic.control import MOST_BYTES
 from tweed.elastic.messages import TEXT, Candidate, Hello, Known, packed, read
-from tweed.errors import DataError
+from tweed.errors import DataError, UsageError
 from tweed.exchange.hub.links.calling import opened
 from tweed.exchange.hub.links.dialer import Dialer
 from tweed.exchange.hub.wire.address import Credentials, HubAddress
@@ -81,6 +81,7 @@ class Candidacy:
         self._again_s, self._obstacle = 0.0, Obstacle(time.monotonic())
         for one in filter(None, (one.strip() for one in of.split(","))):
             self.learn(one)
+        self._given = frozenset(self._dialers)
 
     def learn(self, address: str) -> None:
         """Somebody of the run is called there."""
@@ -94,13 +95,13 @@ class Candidacy:
         Args:
           calls: somebody has called the new witness.
 
-        Raises: UsageError: one of the run refuses this process.
+        Raises: UsageError: one that it was told of refuses this process, and no other one answers.
         """
         now = time.monotonic()
         for link, what in self._asking.next(0.0):
             self._handle(link, what)
         for place in [place for place in self._dialers if place not in self._links.values()]:
-            if (found := self._dialers[place].poll(now)) is not None:
+            if (found := self._called(place, now)) is not None:
                 self._links[found] = place
                 self._asking.send(found, packed(Hello("")))
                 self._asking.send(found, self._said)
@@ -112,6 +113,14 @@ class Candidacy:
         if self._obstacle.lasts(why, now):
             failed = "; ".join(one.failed for one in self._dialers.values() if one.failed)
             log.warning("%s%s", why, f" ({failed})" if failed and not calls else "")
+
+    def _called(self, place: str, now: float) -> int | None:
+        try:
+            return self._dialers[place].poll(now)
+        except UsageError:
+            if place in self._given and not self._links:
+                raise
+            return None  # another program may be there by now; `Dialer.failed` says what
 
     def _handle(self, link: int, what: bytes | bytearray | str) -> None:
         if isinstance(what, str):

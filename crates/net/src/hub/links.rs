@@ -309,7 +309,8 @@ impl HubLinks {
     pub fn round_trip(&self, link: u64) -> Option<Duration> {
         let state = self.shared.state.lock();
         let info = tcp_info(&*state.links.get(&link)?.stream.socket).ok()?;
-        Some(Duration::from_micros(info.tcpi_min_rtt.into()))
+        // All ones: not yet.
+        (info.tcpi_min_rtt != u32::MAX).then(|| Duration::from_micros(info.tcpi_min_rtt.into()))
     }
 
     /// Bytes of what was sent that the other end's kernel does not have yet.

@@ -179,7 +179,7 @@ impl State {
                 Frame::Parted => return Err("others have lost this process".into()),
                 frame if is_next => {
                     let untold = match frame {
-                        Frame::Hello { .. } => 1,
+                        Frame::Hello { .. } | Frame::Stopped { .. } => 1,
                         Frame::Block { stream, begin } => self.may_be_untold(stream, begin, body),
                         _ => u64::MAX,
                     };
@@ -188,7 +188,10 @@ impl State {
                     }
                     self.tell_taken(from, untold);
                 }
-                _ => self.taken_twice += body.len() as u64,
+                _ => {
+                    self.taken_twice += body.len() as u64;
+                    self.tell_taken(from, 1);
+                }
             }
         }
         Ok(())
@@ -300,6 +303,7 @@ impl State {
     fn resume(&mut self, process: Process, link: u64) {
         self.peers.resume(process, link);
         self.flush(process);
+        self.tell_taken(process, 1);
     }
 
     /// Sends a process what may leave.

@@ -54,9 +54,9 @@ fn a_feeder_that_is_to_stop_is_waited_for_until_its_time_is_up_and_what_it_still
     state.member.get(OBJECT);
     let stream = feed(&mut state, one);
     assert!(state.take_block(one, stream, 0, &BYTES));
+    let now = Instant::now();
     assert_eq!((feed(&mut state, other), state.timers.len()), (stream, 1));
 
-    let now = Instant::now();
     state.expire(now);
     state.drive();
     assert!(state.inflows.contains_key(&stream) && state.next_deadline().is_some_and(|until| until > now));

@@ -11,8 +11,9 @@ const LATE: Duration = Duration::from_millis(30);
 /// A feeder that is to stop has so many times as long as its answer, or one more block, should take.
 const PATIENCE: u32 = 4;
 
-/// So long a receiver waits for a feeder that is to stop, and again after each block. Who goes on without the answer takes at
-/// most once more what is under way, which is about as much time.
+/// So long a receiver waits for a feeder that is to stop, and again after each block. The rate is that of its fastest pull: a
+/// block of a feeder whose link is far slower is not waited for. Who goes on without the answer takes at most once more what
+/// is under way.
 fn patience(block: u64, costs: &Costs) -> Duration {
     let on_link = Duration::from_secs_f64(block as f64 / costs.rate.max(1) as f64);
     PATIENCE * (2 * (costs.latency + costs.message) + on_link + LATE)
