@@ -270,6 +270,40 @@ mod tests {
         assert_eq!(channel.handle(Mark { number: 1, taken: 0 }), Ok((false, vec![])));
     }
 
+    /// One end has sent all items, and the other has taken them and told so, which is lost.
+    fn untold() -> [Channel<u32>; 2] {
+        let mut ends = [Channel::default(), Channel::default()];
+        ends.iter_mut().for_each(Channel::resume);
+        let [one, other] = &mut ends;
+        (0..6).for_each(|item| one.push(item));
+        while let Some((mark, _)) = one.poll() {
+            assert!(other.handle(mark).unwrap().0);
+        }
+        assert!(other.poll_taken(1).is_some() && other.poll_taken(1).is_none());
+        ends
+    }
+
+    #[test]
+    fn what_was_told_over_a_link_that_broke_is_told_over_the_next() {
+        let [mut one, mut other] = untold();
+        other.interrupt();
+        other.resume(); // over a link that stands: the other end has no reason to say anything
+        one.handle(other.poll_taken(1).unwrap()).unwrap();
+        assert_eq!(one.kept(), 0);
+    }
+
+    #[test]
+    fn what_comes_again_is_told_again() {
+        let [mut one, mut other] = untold();
+        one.interrupt();
+        one.resume(); // by a greeting from before the other end had taken anything
+        while let Some((mark, _)) = one.poll() {
+            assert!(!other.handle(mark).unwrap().0);
+        }
+        one.handle(other.poll_taken(1).unwrap()).unwrap();
+        assert_eq!(one.kept(), 0);
+    }
+
     #[test]
     fn the_other_end_is_told_after_some_items_or_at_once() {
         let mut channel = Channel::<u32>::default();
