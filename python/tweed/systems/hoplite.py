@@ -106,9 +106,8 @@ def _updates(notes: Notes, name: str, ranks: int) -> None:
 
 
 def _live(notes: Notes, nodes: int, config: Config) -> None:
-    rate = object_rounds.rate_mbit(nodes)
-    facts = {"kind": "live", "nodes": nodes, "rate_mbit": rate}
-    words = f"{nodes} raylets at {rate} Mbit/s"
+    facts = {"kind": "live", "nodes": nodes, "rate_mbit": object_rounds.rate_mbit(nodes)}
+    words = f"{nodes} raylets at {facts['rate_mbit']} Mbit/s"
     _once(notes, facts, words, lambda: object_rounds.measure(nodes, report.SIZES, config.rounds))
 
 
