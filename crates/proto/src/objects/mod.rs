@@ -26,6 +26,7 @@ mod shape;
 mod shards;
 mod small;
 mod types;
+mod window;
 mod wire;
 
 pub use channel::{Channel, Mark, OutOfOrder};
@@ -43,4 +44,5 @@ pub use types::{
     Buffer, Bytes, Costs, Failure, Format, Included, Mode, ObjectId, Operators, Process, Request, Rule, Slot,
     ROOT, SMALL_BYTES,
 };
+pub use window::{lag, untold, window};
 pub use wire::{FileId, Frame, Garbled};
