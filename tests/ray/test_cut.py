@@ -16,7 +16,9 @@ from tweed.testbed import Network, Ranks, Said, opened, say
 DEADLINE_S = 4.0
 NETWORK = Network.parse("rate=100mbit")
 NUMEL = 6 << 20  # two seconds of a link
-RECORD = 2 << 16  # what is read of a link at a time
+UNDER_WAY = (
+    2 << 20
+)  # beside three blocks: of a receiver that is late its feeder does not know what it has taken
 REF, NEXT, LAST = Ref(7), Ref(8), Ref(9)
 
 
@@ -83,7 +85,7 @@ def test_a_pull_goes_on_when_the_two_reach_each_other_again(namespaces: None, tm
     assert got is not None
     value, twice, block = got
     print(f"{twice} bytes came twice, blocks have at most {block}")
-    assert value == NUMEL - 1 and 0 < twice <= block + RECORD
+    assert value == NUMEL - 1 and 0 < twice <= 3 * block + UNDER_WAY
 
 
 def test_who_cannot_be_reached_until_the_deadline_is_lost_and_named(namespaces: None, tmp_path: Path) -> None:
