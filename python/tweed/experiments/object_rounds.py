@@ -22,13 +22,14 @@ import psutil
 from tweed.experiments.object_sides import COLLECTIVES, Worker, delete, right, round_of
 from tweed.ray.installed import require_ray
 from tweed.testbed import Network, opened
+from tweed.testbed.counters import HEADER_BYTES, PAYLOAD_BYTES
 from tweed.testbed.raylets import STORE_BYTES, raylets
 
 #: Of a link: such that the processors of the machine, which all raylets share, are no bottleneck; and of each
 #: of more nodes than that.
 RATE_MBIT, RATE_MBIT_OF_MANY, MANY = 16, 8, 20
-#: Of a full packet's bytes on the link so many are payload.
-_PAYLOAD = 1448 / 1514
+#: The payload of a full packet, as a share of its bytes on the link.
+_PAYLOAD = PAYLOAD_BYTES / (PAYLOAD_BYTES + HEADER_BYTES)
 #: Of the collectives those that are measured with many nodes, and between raylets of one host.
 BASIC, ON_ONE_HOST = ("broadcast", "sum", "all_reduce"), ("all_reduce",)
 MOST_OF_ALL = 8

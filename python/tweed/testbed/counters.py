@@ -12,7 +12,7 @@ from dataclasses import astuple, dataclass
 from tweed.testbed.names import lost
 
 #: Ethernet, IP and TCP around a full packet's payload of 1448 bytes. A packet of headers alone acknowledges.
-_HEADER_BYTES, _PAYLOAD_BYTES = 66, 1448
+HEADER_BYTES, PAYLOAD_BYTES = 66, 1448
 #: Of what was sent, the share that may have been sent again.
 _AGAIN = 0.25
 #: What may be sent beside the payload: meetings, stores, figures.
@@ -114,8 +114,8 @@ def _finding(who: str, payload: int, link: Counters, aside_bytes: int) -> str:
 
 
 def _most(payload: int, received_packets: int) -> int:
-    in_packets = payload * (_PAYLOAD_BYTES + _HEADER_BYTES) / _PAYLOAD_BYTES
-    return round(in_packets * (1 + _AGAIN)) + received_packets * _HEADER_BYTES
+    in_packets = payload * (PAYLOAD_BYTES + HEADER_BYTES) / PAYLOAD_BYTES
+    return round(in_packets * (1 + _AGAIN)) + received_packets * HEADER_BYTES
 
 
 def _mb(numbytes: int) -> str:

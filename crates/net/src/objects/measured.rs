@@ -60,9 +60,11 @@ impl Measured {
 
     /// How many bytes are at their receiver before it takes them in.
     pub(super) fn lag(&self) -> Option<u64> {
-        let mut lags: Vec<u64> = self.lags.iter().copied().collect();
-        lags.sort_unstable();
-        lags.get(lags.len() / 2).copied()
+        let mut lags = [0; LAGS];
+        let known = &mut lags[..self.lags.len()];
+        known.iter_mut().zip(&self.lags).for_each(|(to, lag)| *to = *lag);
+        known.sort_unstable();
+        known.get(known.len() / 2).copied()
     }
 
     /// A pull has said what the rate is.

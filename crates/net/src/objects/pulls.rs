@@ -29,6 +29,14 @@ pub(super) struct Inflow {
     stops: bool,
 }
 
+impl Inflow {
+    /// Of which nothing has come.
+    fn new(pull: Pull, sink: Sink, source: Source) -> Inflow {
+        let (from, cursor, began) = (pull.from, pull.offset, (pull.offset, Instant::now()));
+        Inflow { from, pull, sink, source, cursor, began, stops: false }
+    }
+}
+
 /// From where bytes come.
 enum Source {
     /// From its feeder as blocks, into memory whose first byte is byte `base` of the buffer.
@@ -151,22 +159,11 @@ impl State {
             return self.open_blocks(stream, pull, sink);
         }
         let source = Source::Asked { _room: room.take(end) };
-        self.ask(
-            stream,
-            Inflow {
-                from,
-                pull,
-                sink,
-                source,
-                cursor: offset,
-                began: (offset, Instant::now()),
-                stops: false,
-            },
-        );
+        self.ask(stream, Inflow::new(pull, sink, source));
     }
 
     fn open_blocks(&mut self, stream: Stream, pull: Pull, sink: Sink) {
-        let Pull { from, buffer, offset, end, .. } = pull;
+        let Pull { buffer, offset, end, .. } = pull;
         let (memory, base) = match sink {
             Sink::Copy(_) => (self.store.place(buffer, end, offset), 0),
             Sink::Slot(..) => (Memory::new(end - offset, &self.store.room), offset),
@@ -177,18 +174,7 @@ impl State {
             self.store.arrived.insert(stream, arrived);
         }
         let source = Source::Blocks { memory, base };
-        self.ask(
-            stream,
-            Inflow {
-                from,
-                pull,
-                sink,
-                source,
-                cursor: offset,
-                began: (offset, Instant::now()),
-                stops: false,
-            },
-        );
+        self.ask(stream, Inflow::new(pull, sink, source));
     }
 
     /// A pull begins, or goes on otherwise.
