@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tweed.experiments.notes import Line, Notes
-from tweed.experiments.object_rounds import RATE_MBIT
+from tweed.experiments.object_rounds import rate_mbit, sizes
 from tweed.systems import hoplite
-from tweed.systems.reports.hoplite import SIZES, sections, verdicts
+from tweed.systems.reports.hoplite import sections, verdicts
 
 
 def test_a_few_simulated_processes_meet_the_goals(tmp_path: Path) -> None:
@@ -24,7 +24,8 @@ def test_a_few_simulated_processes_meet_the_goals(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("ray_s", "met"), [(3.3, True), (2.0, False)])
 def test_live_lines_are_judged_beside_ray(ray_s: float, met: bool) -> None:
-    facts = {"kind": "live", "nodes": 8, "rate_mbit": RATE_MBIT, "bytes": SIZES[0], "collective": "broadcast"}
+    facts = {"kind": "live", "nodes": 8, "rate_mbit": rate_mbit(8), "bytes": sizes(8)[0]}
+    facts |= {"collective": "broadcast"}
     lines: list[Line] = [
         {**facts, "side": "tweed", "seconds": [0.6, 0.6, 9.0], "busy": 0.8},
         {**facts, "side": "ray", "seconds": [ray_s] * 3, "busy": 0.3},
@@ -64,7 +65,7 @@ def test_applications_are_judged_by_their_number_of_workers() -> None:
 
 
 def test_a_look_up_is_judged_beside_a_call_of_an_actor() -> None:
-    facts = {"kind": "live", "nodes": 8, "rate_mbit": RATE_MBIT, "bytes": 4, "collective": "look-up"}
+    facts = {"kind": "live", "nodes": 8, "rate_mbit": rate_mbit(8), "bytes": 4, "collective": "look-up"}
     lines: list[Line] = [
         {**facts, "side": side, "seconds": [seconds], "busy": 0.0}
         for side, seconds in (("tweed", 0.002), ("ray", 0.003))

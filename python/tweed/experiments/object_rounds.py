@@ -27,7 +27,7 @@ from tweed.testbed.raylets import STORE_BYTES, raylets
 
 #: Of a link: such that the processors of the machine, which all raylets share, are no bottleneck; and of each
 #: of more nodes than that.
-RATE_MBIT, RATE_MBIT_OF_MANY, MANY = 16, 8, 20
+RATE_MBIT, RATE_MBIT_OF_MANY, MANY = 16, 8, 12
 #: The payload of a full packet, as a share of its bytes on the link.
 _PAYLOAD = PAYLOAD_BYTES / (PAYLOAD_BYTES + HEADER_BYTES)
 #: Of the collectives those that are measured with many nodes, and between raylets of one host.
@@ -46,16 +46,20 @@ def rate_mbit(nodes: int) -> int:
     return RATE_MBIT_OF_MANY if nodes > MANY else RATE_MBIT
 
 
+def sizes(nodes: int) -> tuple[int, int, int]:
+    """Bytes of arrays: what a link of so many nodes takes half a second for, and a tenth, and a small one."""
+    return rate_mbit(nodes) * 62_500, rate_mbit(nodes) * 12_500, 1_024
+
+
 def payload_rate(nodes: int) -> float:
     """Bytes of payload per second: the B of S/B."""
     return rate_mbit(nodes) * 125_000 * _PAYLOAD
 
 
-def measure(nodes: int, sizes: Sequence[int], rounds: int) -> Iterator[Mapping[str, Any]]:
-    """Runs all sides on a cluster of so many nodes, each behind a link of `rate_mbit`.
+def measure(nodes: int, rounds: int) -> Iterator[Mapping[str, Any]]:
+    """Runs all sides, with arrays of `sizes`, on a cluster of so many nodes, each behind a link of `rate_mbit`.
 
     Args:
-      sizes: of arrays, in bytes.
       rounds: of each collective and side; four times as many of small arrays.
 
     Returns: a line per size, collective and side, with `seconds` per round, and how `busy` the processors
@@ -65,7 +69,9 @@ def measure(nodes: int, sizes: Sequence[int], rounds: int) -> Iterator[Mapping[s
 
     Cost: 10 s of a processor per node, and the rounds.
     """
-    yield from in_cluster(nodes, "tweed.experiments.object_rounds", [*map(str, (nodes, rounds, *sizes))])
+    yield from in_cluster(
+        nodes, "tweed.experiments.object_rounds", [*map(str, (nodes, rounds, *sizes(nodes)))]
+    )
 
 
 def on_one_host(nodes: int, sizes: Sequence[int], rounds: int) -> Iterator[Mapping[str, Any]]:

@@ -108,7 +108,7 @@ def _updates(notes: Notes, name: str, ranks: int) -> None:
 def _live(notes: Notes, nodes: int, config: Config) -> None:
     facts = {"kind": "live", "nodes": nodes, "rate_mbit": object_rounds.rate_mbit(nodes)}
     words = f"{nodes} raylets at {facts['rate_mbit']} Mbit/s"
-    _once(notes, facts, words, lambda: object_rounds.measure(nodes, report.SIZES, config.rounds))
+    _once(notes, facts, words, lambda: object_rounds.measure(nodes, config.rounds))
 
 
 def _on_one_host(notes: Notes, rounds: int) -> None:

@@ -9,17 +9,24 @@ from typing import Any
 from tweed.experiments import object_applications
 from tweed.experiments.notes import Line, differences, find, values, where
 from tweed.experiments.object_plans import DETECTION_S, S_B
-from tweed.experiments.object_rounds import BASIC, LOOK_UP, MANY, RATE_MBIT, RATE_MBIT_OF_MANY, payload_rate
+from tweed.experiments.object_rounds import (
+    BASIC,
+    LOOK_UP,
+    MANY,
+    RATE_MBIT,
+    RATE_MBIT_OF_MANY,
+    payload_rate,
+    rate_mbit,
+    sizes,
+)
 from tweed.report.comparison import Goal, goals, missing, of_points, rule
 from tweed.report.study import Section, Table
 
 #: The day since when the goals stand.
 FIXED = "2026-11-25"
 MODES, SHARES = ("ranges", "whole"), (0.1, 0.5, 0.9)
-#: What the arrays of applications take over a link, and the sizes between raylets: of half a
-#: second and of a tenth, and a small one.
+#: What the arrays of applications take over a link.
 S_B_S = 0.5
-SIZES = (1_000_000, 200_000, 1_024)
 #: How many times as fast as others, by nodes, collective and side. 0.95: no slower, but for noise.
 WANTED = {
     8: {
@@ -86,7 +93,7 @@ def sections(lines: Sequence[Line]) -> list[Section]:
     parts.append(Section("The planner, simulated", tables=[_pipelined(lines), _deaths(lines)]))
     if where(lines, kind="updates"):
         parts.append(Section("Asynchronous SGD, simulated", tables=[_updates(lines)]))
-    if where(lines, kind="live", rate_mbit=RATE_MBIT):
+    if where(lines, kind="live"):
         parts.append(Section("Between raylets, beside Ray's objects", tables=[_live(lines)]))
     if where(lines, kind="one host"):
         parts.append(Section("Between raylets of one host", tables=[_one_host(lines)]))
@@ -157,7 +164,7 @@ def _update_goal(lines: Sequence[Line]) -> Goal:
 
 
 def _live_goals(lines: Sequence[Line], nodes: int) -> Iterator[Goal]:
-    nbytes = SIZES[0]
+    nbytes = sizes(nodes)[0]
     for (collective, side), least in WANTED[nodes].items():
         goal = f"{WORDS[collective]}, {nodes} raylets: {least:g} times as fast as {BESIDE[side]}"
         yield _faster(lines, goal, least, side, kind="live", nodes=nodes, bytes=nbytes, collective=collective)
@@ -248,7 +255,7 @@ def _of_application(lines: Sequence[Line], nodes: int, name: str, side: str) -> 
 
 def _median(lines: Sequence[Line], **facts: Any) -> float | None:
     """Of the seconds of the rounds; of those between raylets at the rate of these goals."""
-    rate = {"rate_mbit": RATE_MBIT} if facts["kind"] == "live" else {}
+    rate = {"rate_mbit": rate_mbit(facts["nodes"])} if facts["kind"] == "live" else {}
     line = find(lines, **facts, **rate)
     return statistics.median(line["seconds"]) if line else None
 
@@ -295,10 +302,10 @@ def _deaths(lines: Sequence[Line]) -> Table:
 
 def _live(lines: Sequence[Line]) -> Table:
     rows = []
-    live = where(lines, kind="live", rate_mbit=RATE_MBIT)
+    live = where(lines, kind="live")
     for nodes in values(live, "nodes"):
-        for nbytes in SIZES:
-            there = where(live, nodes=nodes, bytes=nbytes)
+        for nbytes in sizes(nodes):
+            there = where(live, nodes=nodes, rate_mbit=rate_mbit(nodes), bytes=nbytes)
             for collective in values(there, "collective"):
                 facts = {"kind": "live", "nodes": nodes, "bytes": nbytes, "collective": collective}
                 busy = max(line["busy"] for line in where(there, collective=collective))
