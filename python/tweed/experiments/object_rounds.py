@@ -57,7 +57,7 @@ def payload_rate(nodes: int) -> float:
 
 
 def measure(nodes: int, rounds: int) -> Iterator[Mapping[str, Any]]:
-    """Runs all sides, with arrays of `sizes`, on a cluster of so many nodes, each behind a link of `rate_mbit`.
+    """Runs all sides on so many nodes, each behind a link of `rate_mbit`, with arrays of `sizes`.
 
     Args:
       rounds: of each collective and side; four times as many of small arrays.
@@ -69,9 +69,8 @@ def measure(nodes: int, rounds: int) -> Iterator[Mapping[str, Any]]:
 
     Cost: 10 s of a processor per node, and the rounds.
     """
-    yield from in_cluster(
-        nodes, "tweed.experiments.object_rounds", [*map(str, (nodes, rounds, *sizes(nodes)))]
-    )
+    words = [*map(str, (nodes, rounds, *sizes(nodes)))]
+    yield from in_cluster(nodes, "tweed.experiments.object_rounds", words)
 
 
 def on_one_host(nodes: int, sizes: Sequence[int], rounds: int) -> Iterator[Mapping[str, Any]]:
