@@ -8,14 +8,13 @@ import pytest
 from tweed.errors import UsageError
 from tweed.experiments.object_applications import (
     APPLICATIONS,
-    SMALL,
     RayServer,
     answer_of,
     bound,
     compute_of,
     measure,
 )
-from tweed.experiments.object_ensemble import classes, query, scores
+from tweed.experiments.object_ensemble import PIXELS, classes, query, scores
 
 
 def test_the_first_answers_are_as_many_as_in_the_paper() -> None:
@@ -37,7 +36,7 @@ def test_a_round_is_bounded_by_the_server_s_link_or_by_its_workers() -> None:
 
 @pytest.mark.parametrize("name", ["AlexNet", "policy sync", "serving"])
 def test_a_sum_of_other_answers_is_wrong(name: str) -> None:
-    server = RayServer([None] * 3, APPLICATIONS[name], 2 * SMALL, 0.1)
+    server = RayServer([None] * 3, APPLICATIONS[name], 4 * PIXELS, 0.1)
     given = server.array
     [server.note_given(worker) for worker in range(3)]
     total = np.sum([answer_of(number, server.app.answer, given) for number in (1, 3)], axis=0)
@@ -47,7 +46,7 @@ def test_a_sum_of_other_answers_is_wrong(name: str) -> None:
 
 
 def test_what_is_served_are_the_classes_of_an_ensemble_in_one_process() -> None:
-    server = RayServer([None] * 3, APPLICATIONS["serving"], 2 * SMALL, 0.1)
+    server = RayServer([None] * 3, APPLICATIONS["serving"], 40 * PIXELS, 0.1)
     images = server.array
     [server.note_given(worker) for worker in range(3)]
     ensemble = np.sum([scores(number, images) for number in (1, 2, 3)], axis=0)

@@ -27,13 +27,11 @@ from typing import Any
 import numpy as np
 
 from tweed.errors import UsageError
-from tweed.experiments.object_ensemble import CLASSES, IMAGES, LEVELS, Array, classes, query, scores
+from tweed.experiments.object_ensemble import CLASSES, LEVELS, PIXELS, Array, classes, query, scores
 from tweed.experiments.object_rounds import in_cluster, payload_rate
 
 #: Applications of a side that not all have: the server's step by blocks, and models behind refs of Ray's own.
 ONLY = {"blocks": ("AlexNet", "VGG-16", "ResNet-50"), "direct": ("actor-critic", "policy sync")}
-#: Elements of an answer that is no gradient.
-SMALL = IMAGES * CLASSES
 PATIENCE_S = 120.0
 
 
@@ -45,7 +43,7 @@ class Application:
       name: what it is called.
       compute: how long an answer takes.
       answers: of so many workers, how many answers make a round.
-      answer: a "gradient", as large as what is given, or a "policy" or "scores", of `SMALL` elements.
+      answer: a "gradient", as large as what is given, or a "policy" or "scores", see `small`.
     """
 
     name: str
@@ -127,12 +125,17 @@ def is_ref(given: Any) -> bool:
     return isinstance(given, tweed.ray.Ref)
 
 
+def small(numel: int) -> int:
+    """Elements of an answer that is no gradient, to an array of `numel`: some 7 % of these."""
+    return numel // PIXELS * CLASSES
+
+
 def answer_of(number: int, kind: str, array: Array) -> Array:
     """What a worker answers: a gradient has its number everywhere, a policy is that times the array."""
     if kind == "scores":
         return scores(number, array)
     factor = np.float32(number)
-    return np.full(array.size, factor) if kind == "gradient" else factor * array[:SMALL]
+    return np.full(array.size, factor) if kind == "gradient" else factor * array[: small(array.size)]
 
 
 class Worker:
@@ -173,7 +176,7 @@ class _Server:
         self.how = (app.compute * s_b, app.answer)
         self.waiting: dict[Any, int] = {}
         self.had: dict[int, Array] = {}  # what each worker was given last, as far as its answer is of it
-        self.served = classes(np.zeros(SMALL, np.float32))  # of the images of the last query
+        self.served = classes(np.zeros(small(numel), np.float32))  # of the images of the last query
 
     def follow(self, total: Array, workers: Sequence[int]) -> None:
         """Checks a sum of these workers' answers; small ones lead to a new array."""

@@ -14,12 +14,15 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float32]
 _Matrix = npt.NDArray[np.float64]
-#: Images of a query, and classes of which each has a score.
-IMAGES, CLASSES = 64, 256
+#: Classes, of which each has a score for each image of a query.
+CLASSES = 256
 #: A pixel is a whole number below this.
 LEVELS = 7
 #: Of an image, and of a model's hidden layer: no value of that is above `_MOST`, no weight above `_WEIGHT`.
 _FEATURES, _HIDDEN, _MOST, _WEIGHT = 32, 32, 255, 8
+#: Of an image; each feature is of `_WIDTH` of them.
+_WIDTH = 116
+PIXELS = _FEATURES * _WIDTH
 
 
 def query(numel: int, seed: int = 0) -> Array:
@@ -33,9 +36,10 @@ def scores(number: int, images: Array) -> Array:
 
     Args:
       number: which model; its weights are drawn from it.
-      images: pixels of `IMAGES` images in a row, whole numbers below `LEVELS`.
+      images: `PIXELS` of each image, one image after the other, whole numbers below `LEVELS`; what is left
+        behind the last one makes none.
 
-    Returns: `[IMAGES * CLASSES]`, whole numbers below 2^16; `classes` reads them.
+    Returns: `[images * CLASSES]`, whole numbers below 2^16; `classes` reads them.
     """
     hidden, last = _weights(number)
     activation = np.clip(_pooled(images) @ hidden, 0, _MOST)
@@ -44,7 +48,7 @@ def scores(number: int, images: Array) -> Array:
 
 def classes(total: Array) -> npt.NDArray[np.intp]:
     """The class of each image that has the highest score, or sum of scores."""
-    highest: npt.NDArray[np.intp] = total.reshape(IMAGES, CLASSES).argmax(axis=1)
+    highest: npt.NDArray[np.intp] = total.reshape(-1, CLASSES).argmax(axis=1)
     return highest
 
 
@@ -57,8 +61,7 @@ def _weights(number: int) -> tuple[_Matrix, _Matrix]:
 
 
 def _pooled(images: Array) -> _Matrix:
-    """`[IMAGES, _FEATURES]`: sums over so many groups of an image's pixels, less what they are on average."""
-    width = images.size // (IMAGES * _FEATURES)
-    groups = images[: IMAGES * _FEATURES * width].reshape(IMAGES, _FEATURES, width)
-    pooled: _Matrix = groups.sum(axis=2, dtype=np.float64)
-    return pooled - width * (LEVELS // 2)
+    """`[images, _FEATURES]`: sums over so many groups of an image's pixels, less what they are on average."""
+    whole = images[: images.size // PIXELS * PIXELS]
+    pooled: _Matrix = whole.reshape(-1, _FEATURES, _WIDTH).sum(axis=2, dtype=np.float64)
+    return pooled - _WIDTH * (LEVELS // 2)
