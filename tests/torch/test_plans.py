@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,12 +15,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tweed.collective import NETWORK, ONE_HOST, Pick, Plan, build, plan, topology
+from tweed.collective import NETWORK, ONE_HOST, Links, Pick, Plan, build, plan, topology
 from tweed.errors import UsageError
 from tweed.testbed import run_ranks
 from tweed.torch import backend as backends
 from tweed.torch import plan_json
-from tweed.torch.measure import Probe, links_of
+from tweed.torch.measure import Measured, Probe, link_of, slowest
 from tweed.torch.options import Options
 
 
@@ -53,12 +54,24 @@ def test_a_plan_for_other_ranks_is_left_alone(tmp_path: Path) -> None:
 def test_the_slowest_link_counts() -> None:
     near = Probe([0.001] * 5, 2**17, [0.002, 0.003])
     far = Probe([0.1, 0.1, 5.0], 2**17, [0.3, 0.2])
-    links = links_of([near, far])
+    links = slowest([link_of(near), link_of(far)])
     assert links.latency_s == pytest.approx(0.05)
     assert links.bandwidth == pytest.approx(2**17 / 0.1)
     lossy = Probe([0.04, 0.3], 2**14, [4.17])
-    assert links_of([near, lossy]).bandwidth == pytest.approx(2**14 / 4)
+    assert slowest([link_of(near), link_of(lossy)]).bandwidth == pytest.approx(2**14 / 4)
     assert not links.shared_memory
+
+
+def test_what_was_measured_holds_for_a_while_and_of_processes_that_were_there() -> None:
+    known, quick, slow = Measured(), Links(1e-4, 1e8), Links(1e-2, 1e6)
+    one, other, new = (json.dumps({"uid": uid}).encode() for uid in ("one", "other", "new"))
+    known.note(one, quick, 0.0)
+    known.note(other, slow, 300.0)
+    assert known.links([one], 301.0) == quick and known.links([one, other], 301.0) == slow
+    assert known.links([one, new], 301.0) is None
+    assert known.links([one], 601.0) is None and known.links([other], 601.0) == slow
+    known.note(other, quick, 650.0)
+    assert known.links([other], 651.0) == quick
 
 
 def measured(rank: int, size: int, store: str) -> tuple[str | None, float]:

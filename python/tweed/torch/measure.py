@@ -2,6 +2,8 @@
 
 Rank 0 exchanges a few messages with a few of the ranks that it reaches over wires, plans for the slowest, and
 sends the plan to all. A probe so short is coarse: it tells a long link from a short one, 100 Mbit/s from 10.
+What was measured holds for a while: a group that the same processes make anew, as when one of them was lost,
+has its plan at once.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
@@ -29,6 +31,7 @@ _PEERS = 4
 _SHORT = 5  # round trips of next to nothing
 _LONG_BYTES = 2**14, 2**17  # what one carries; and two more, where that has come through soon
 _SOON_S = 0.25
+_HOLDS_S = 600.0  # networks change
 _ENOUGH_S = 5.0  # where much is lost, each message takes seconds, and the first few have shown it
 #: A long message that has not crossed by then is looked into, for so long.
 _STUCK_S, _LOOK_S = 8.0, 4.0
@@ -43,12 +46,46 @@ class Probe:
     long_s: Sequence[float]
 
 
-def links_of(probes: Sequence[Probe]) -> Links:
-    """The slowest of the links that were probed."""
-    latencies = [median(probe.short_s) / 2 for probe in probes]
-    carried = [max(min(probe.long_s) - median(probe.short_s), 1e-6) for probe in probes]
-    bandwidths = [probe.long_bytes / seconds for probe, seconds in zip(probes, carried, strict=True)]
-    return Links(latency_s=max(latencies), bandwidth=min(bandwidths))
+def link_of(probe: Probe) -> Links:
+    """The link that was probed."""
+    short = median(probe.short_s)
+    return Links(latency_s=short / 2, bandwidth=probe.long_bytes / max(min(probe.long_s) - short, 1e-6))
+
+
+def slowest(links: Collection[Links]) -> Links:
+    """The worst of each."""
+    return Links(latency_s=max(one.latency_s for one in links), bandwidth=min(one.bandwidth for one in links))
+
+
+class Measured:
+    """Links to other processes, as they were measured last: of the process itself, or of a group with it."""
+
+    def __init__(self) -> None:
+        self._links: dict[str, tuple[float, Links]] = {}
+
+    def note(self, descriptor: bytes, links: Links, now: float) -> None:
+        """Forgets, too, what does not hold any more."""
+        self._links = {uid: (then, one) for uid, (then, one) in self._links.items() if now - then < _HOLDS_S}
+        self._links[_uid(descriptor)] = now, links
+
+    def link(self, descriptor: bytes, now: float) -> Links | None:
+        """To that process; None: it is not known."""
+        then, links = self._links.get(_uid(descriptor), (-math.inf, None))
+        return links if now - then < _HOLDS_S else None
+
+    def links(self, descriptors: Sequence[bytes], now: float | None = None) -> Links | None:
+        """The slowest to all of them; None: one is not known."""
+        now = time.monotonic() if now is None else now
+        found = [one for descriptor in descriptors if (one := self.link(descriptor, now)) is not None]
+        return slowest(found) if len(found) == len(descriptors) else None
+
+
+def _uid(descriptor: bytes) -> str:
+    uid: str = json.loads(descriptor)["uid"]
+    return uid
+
+
+MEASURED = Measured()
 
 
 @dataclass(frozen=True)
@@ -85,6 +122,12 @@ class _Watched:
             "INTERFACE mtu 1280; `ping -M do -s 1472 ADDRESS` shows it"
         )
 
+    def note(self, links: Sequence[Links | None]) -> None:
+        """By rank, what is known now, for groups that are made later."""
+        for descriptor, one in zip(self.descriptors, links, strict=True):
+            if one is not None:
+                MEASURED.note(descriptor, one, time.monotonic())
+
     def send(self, rank: int, message: Tensor) -> None:
         send(self.group, rank, message, self.watch)
 
@@ -99,7 +142,7 @@ def agree(
     descriptors: Sequence[bytes],
     missing: Sequence[tuple[int, int]] = (),
 ) -> Plan:
-    """Measures, plans, and has all ranks of `group` run by the plan. All ranks must call it.
+    """Measures what is not known, plans, and has all ranks of `group` run by the plan. All must call it.
 
     Args:
       group: a new one.
@@ -119,18 +162,29 @@ def agree(
 
 def _lead(watched: _Watched, overrules: Mapping[str, str], missing: Sequence[tuple[int, int]]) -> Plan:
     group = watched.group
-    wires = [rank for rank, link in enumerate(group.links) if link not in ("self", "shm", "relay")][:_PEERS]
-    probes: list[Probe] = []
-    enough = time.monotonic() + _ENOUGH_S
-    for rank in wires:
-        if not probes or time.monotonic() < enough:
-            probes.append(_probe(watched, rank, enough))
-    chosen = plan(group.size, links_of(probes) if probes else NETWORK, overrules, missing)
-    text = torch.frombuffer(bytearray(chosen.to_json().encode()), dtype=torch.uint8)
+    found = _found(watched)
+    worst = slowest(found.values()) if found else None
+    chosen = plan(group.size, worst or NETWORK, overrules, missing)
+    told = json.dumps([chosen.to_json(), worst and (worst.latency_s, worst.bandwidth)])
+    text = torch.frombuffer(bytearray(told.encode()), dtype=torch.uint8)
     for rank in range(1, group.size):
         watched.send(rank, torch.tensor([-len(text)]))
         watched.send(rank, text)
+    watched.note([found.get(rank, worst) for rank in range(group.size)])
     return chosen
+
+
+def _found(watched: _Watched) -> dict[int, Links]:
+    """By rank, links that are known, and those of a few others, which are probed."""
+    now, links, found = time.monotonic(), watched.group.links, dict[int, Links]()
+    wires = [rank for rank, link in enumerate(links) if link not in ("self", "shm", "relay")]
+    for rank in wires:
+        if (link := MEASURED.link(watched.descriptors[rank], now)) is not None:
+            found[rank] = link
+    for rank in [rank for rank in wires if rank not in found][:_PEERS]:
+        if not found or time.monotonic() < now + _ENOUGH_S:
+            found[rank] = link_of(_probe(watched, rank, now + _ENOUGH_S))
+    return found
 
 
 def _follow(watched: _Watched) -> Plan:
@@ -139,7 +193,9 @@ def _follow(watched: _Watched) -> Plan:
         watched.receive(0, torch.empty(length, dtype=torch.uint8))
         watched.send(0, torch.empty(1))
     text = watched.receive(0, torch.empty(-length, dtype=torch.uint8))
-    return Plan.from_json(bytes(text.tolist()).decode())
+    chosen, worst = json.loads(bytes(text.tolist()))
+    watched.note([worst and Links(*worst)] * watched.group.size)
+    return Plan.from_json(chosen)
 
 
 def _probe(watched: _Watched, rank: int, enough: float) -> Probe:

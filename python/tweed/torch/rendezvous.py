@@ -29,7 +29,7 @@ import torch.distributed as dist
 from tweed.collective import NETWORK, ONE_HOST, Plan, plan
 from tweed.errors import PeerLost, TweedError, UsageError
 from tweed.torch.agreement import RankTerms, ahead, conflict
-from tweed.torch.measure import agree
+from tweed.torch.measure import MEASURED, agree
 from tweed.torch.meeting import Meeting, Place, Process, Renewed, prefix
 from tweed.torch.options import Options
 
@@ -320,7 +320,7 @@ def unreached(descriptors: Sequence[bytes], missing: Sequence[tuple[int, int]] =
 
 
 def _choose(descriptors: Sequence[bytes], place: Place, options: Options) -> Terms:
-    links = ONE_HOST if one_host(descriptors) else NETWORK
+    links = ONE_HOST if one_host(descriptors) else MEASURED.links(descriptors) or NETWORK
     taken, conflict = _stored(len(descriptors), place, options)
     missing = unreached(descriptors, place.missing)
     chosen = taken or plan(len(descriptors), links, options.overrules(), missing)
