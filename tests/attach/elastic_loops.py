@@ -63,7 +63,7 @@ class Trainee:
         self.scaler = torch.amp.GradScaler("cpu", init_scale=2.0, growth_interval=4, enabled=scaled)
         self.schedule = torch.optim.lr_scheduler.StepLR(self.optimizer, 7, 0.8)
 
-    def learn(self, x: Tensor, y: Tensor, before: Callable[[], None] = lambda: None) -> None:
+    def learn(self, x: Tensor, y: Tensor, before: Callable[[], Any] = lambda: None) -> None:
         """The body of the loop; `before` is called between a backward pass's work and its end."""
         self.optimizer.zero_grad()
         loss = (self.model(x) - y).square().mean()
@@ -74,6 +74,10 @@ class Trainee:
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.schedule.step()
+
+    def dies_late(self) -> None:
+        """The next backward pass ends this process as it comes to the first layer."""
+        self.model[0].weight.register_hook(lambda _: kill_me())
 
     def keep(self, run: ElasticTraining) -> None:
         """What else changes with the steps."""
@@ -125,21 +129,26 @@ def ended(run: ElasticTraining, trainee: Trainee, iterations: int) -> Ended:
 
 
 def trains(rank: int, size: int, port: int, dies: dict[int, int], options: dict[str, Any]) -> Ended:
-    """Members kill themselves at the steps in `dies`, within an iteration; or leave, if that is negative."""
+    """Members kill themselves at the steps in `dies`, within an iteration; or leave, if that is negative.
+    With `in_parts` each parameter is a part of the sum, and they do so when all but the last have begun.
+    """
     store = dist.TCPStore("127.0.0.1", port, is_master=False)
     looks = {name: options.pop(name, False) for name in ("normed", "scaled")}
     trainee, at, iterations = Trainee(rank, **looks), dies.get(rank), 0
     control = start(store, rank, size, Elastic(1, size))
     strategy = options.pop("strategy", tweed.every_step())
     options |= {} if "per_member" in options else {"batch": BATCH}
-    run = tweed.attach(trainee.model, trainee.optimizer, strategy, elastic=control)
+    in_parts = options.pop("in_parts", False)
+    bucket_bytes = 1 if in_parts else 2**20
+    run = tweed.attach(trainee.model, trainee.optimizer, strategy, elastic=control, bucket_bytes=bucket_bytes)
+    die: Callable[[], Any] = trainee.dies_late if in_parts else kill_me
     trainee.keep(run)
     with run, run.leaving_on(signal.SIGTERM):
         for x, y in run.batches(dataset(), STEPS, seed=3, check_every=1, **options):
             if at is not None and run.counted == -at:
                 os.kill(os.getpid(), signal.SIGTERM)
                 at = None
-            trainee.learn(x, y, kill_me if run.counted == at else lambda: None)
+            trainee.learn(x, y, die if run.counted == at else lambda: None)
             iterations += 1
     return ended(run, trainee, iterations)
 

@@ -34,10 +34,12 @@ from tests.attach.elastic_loops import (
     undisturbed,
 )
 from tests.faults.ring import endings, hear
-from tweed.aggregate import Krum
+from tweed.aggregate import Krum, Mean
 from tweed.attach.elastic import ElasticTraining
+from tweed.attach.gradient import GradientExchange
 from tweed.attach.member_checks import check_strategy
 from tweed.attach.member_data import Feed
+from tweed.attach.member_gradients import MemberGradients
 from tweed.attach.member_steps import MemberSteps
 from tweed.cadence import EventTriggered, LocalSteps, Moves
 from tweed.compress import (
@@ -52,6 +54,10 @@ from tweed.compress import (
 )
 from tweed.elastic import Elastic, start
 from tweed.errors import StrategyError, UsageError
+from tweed.exchange.communicator import Stats
+from tweed.exchange.gradients import Groups
+from tweed.exchange.owners import Owners
+from tweed.exchange.place import Alone
 from tweed.testbed import Ranks
 
 
@@ -64,11 +70,20 @@ def store() -> Any:
     ("victim", "options"),
     [
         (0, {}),
+        (2, {"in_parts": True}),
+        (0, {"in_parts": True, "at_most": 2}),
         (2, {"at_most": 1}),
         (1, {"num_workers": 1, "multiprocessing_context": "fork"}),
         (3, {"at_most": 2, "scaled": True}),
     ],
-    ids=["whole shares", "single samples", "loaded ahead", "a gradient scaler"],
+    ids=[
+        "whole shares",
+        "in parts",
+        "parts, in batches",
+        "single samples",
+        "loaded ahead",
+        "a gradient scaler",
+    ],
 )
 def test_a_rank_that_is_killed_within_a_step_leaves_it_whole(victim: int, options: dict[str, Any]) -> None:
     place = store()
@@ -393,9 +408,13 @@ class FakeRun:
 
     def __init__(self, *due: list[int] | None) -> None:
         self._due, self.counted, self.given = deque(due), 0, list[int]()
+        self.begun: list[int] = []
 
     def due(self, first: Callable[[], None] | None = None) -> list[int] | None:
         return self._due[0] if self._due else None
+
+    def start(self, total: Tensor, ready: int) -> None:
+        self.begun.append(ready)
 
     def contribute(self, total: Tensor, samples: int) -> None:
         self.given.append(samples)
@@ -408,7 +427,7 @@ class FakeRun:
         self.counted += 1
         if self._due and self._due[0] is None:
             self._due.popleft()
-        return torch.ones(2)
+        return torch.ones(41)  # of a `Trainee`: its gradients, and a mark per parameter
 
     @property
     def ahead(self) -> Iterator[list[int]]:
@@ -445,6 +464,29 @@ def test_who_has_nothing_to_compute_is_given_a_batch_that_does_not_count() -> No
     assert steps.computed(torch.zeros(2)) is not None and run.given == [0]
     steps.stepped()
     assert steps.begin(2, None) is None
+
+
+@pytest.mark.parametrize(
+    ("due", "at_most", "begun"),
+    [([4, 5], None, [1, 7, 13, 37]), ([4, 5], 1, []), ([], None, []), (None, None, [])],
+)
+def test_a_sum_begins_within_the_backward_pass_where_a_batch_is_the_whole_share(
+    due: list[int] | None, at_most: int | None, begun: list[int]
+) -> None:
+    run, trainee = FakeRun(due), Trainee(0)
+    place, gradients = Alone(Stats(), Owners(0, 1, Mean())), list[MemberGradients]()
+
+    def made(groups: Groups) -> MemberGradients:
+        gradients.append(MemberGradients(groups, [], lambda: None))
+        return gradients[0]
+
+    GradientExchange(dict(trainee.model.named_parameters()), place, 1, made)
+    gradients[0].steps = steps_of(run, trainee, at_most)
+    gradients[0].steps.begin(2, None)
+    before: list[list[int]] = []
+    trainee.model[0].weight.register_hook(lambda _: before.append([*run.begun]))
+    trainee.learn(*dataset()[:2])
+    assert run.begun == begun and before == [begun[:3]]
 
 
 @pytest.mark.parametrize(

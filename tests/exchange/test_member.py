@@ -44,7 +44,9 @@ def contribute(member: Member, dtype: torch.dtype = torch.float64) -> list[int]:
 
 
 def total(members: list[Member]) -> Tensor:
-    return torch.stack([member.addend() for member in members]).sum(0)
+    values, samples = zip(*(member.contribution for member in members), strict=True)
+    summed = torch.stack(values).sum(0)
+    return torch.cat([summed, summed.new_tensor([sum(samples)])])
 
 
 def test_a_step_is_the_mean_over_its_samples() -> None:
@@ -210,6 +212,6 @@ def test_a_share_may_come_in_several_contributions() -> None:
     one.contribute(torch.ones(3), 1)
     assert one.samples() == share[1:] == next(iter(one.ahead))
     one.contribute(torch.ones(3), 1)
-    assert one.samples() is None and one.addend().tolist() == [2, 2, 2, 2]
+    assert one.samples() is None and one.contribution[1] == 2 and one.contribution[0].tolist() == [2, 2, 2]
     one.summed(torch.tensor([6.0, 6, 6, 6]))
     assert next(iter(one.ahead)) == ahead[1]

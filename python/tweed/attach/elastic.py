@@ -27,7 +27,7 @@ from tweed.attach.member_gradients import MemberGradients
 from tweed.attach.member_movement import MemberMovement
 from tweed.attach.member_rounds import MemberRounds
 from tweed.attach.member_steps import MemberSteps, OptimizerSettings, filler_of
-from tweed.attach.member_sums import PackedSums, WholeSums
+from tweed.attach.member_sums import PackedSums
 from tweed.attach.replica import Replica, ReplicaRun
 from tweed.attach.run import Run
 from tweed.attach.settings import Settings
@@ -35,8 +35,9 @@ from tweed.cadence import LocalSteps
 from tweed.data.sampler import Sampler
 from tweed.elastic import Checkpoints, Control, Elastic, ElasticRun, meet
 from tweed.elastic.change import Change
-from tweed.elastic.run import Sum, leaving
+from tweed.elastic.run import leaving
 from tweed.elastic.state import Stateful
+from tweed.elastic.sums import Sum, WholeSums
 from tweed.errors import UsageError
 from tweed.exchange.communicator import Stats
 from tweed.exchange.owners import Owners
@@ -283,8 +284,9 @@ class ElasticTraining(Run):
           ShapeMismatch: members hold another model, or other settings.
           PeerLost, Evicted, DeadlineExceeded: see `ElasticRun`.
 
-        Cost: per step what the strategy sends, when the share's last backward pass has ended. Memory: three
-          copies of the gradients: what this member has contributed, the last mean, and the sum.
+        Cost: per step what the strategy sends. Without a codec the sum of a bucket begins while the backward
+          pass still computes, where one batch is the whole share. Memory: three copies of the gradients:
+          what this member has contributed, the last mean, and the sum.
         """
         check_loader(loader)
         sampler = dealt(dataset, batch, per_member, seed, self._every)
@@ -365,12 +367,14 @@ class ElasticTraining(Run):
         return ReplicaRun(self._replica, gradients.sizes, gradients.like, keep, made)
 
     def _sums(self) -> Sum:
-        memory, buckets = self.strategy.memory, self._gradients.buckets
-        if memory is None:
-            return WholeSums(self.stats)
-        return PackedSums(
-            memory, buckets if self._replica is None else self._replica.buckets(buckets), self.stats
-        )
+        memory, gradients = self.strategy.memory, self._gradients
+        if memory is not None:
+            own = gradients.buckets
+            buckets = own if self._replica is None else self._replica.buckets(own)
+            return PackedSums(memory, buckets, self.stats)
+        if self._replica is not None or isinstance(gradients, MemberMovement):
+            return WholeSums(stats=self.stats)  # shards of several processes, and what is there all at once
+        return WholeSums(gradients.parts, self.stats)
 
     def _position(self) -> Any:
         return None if self._elastic is None else self._elastic.position

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tweed.attach.member_steps import MemberSteps
 from tweed.errors import UsageError
+from tweed.exchange.bucket import GradientBucket
 from tweed.exchange.gradients import GradientReducer, Groups, local_buckets
 from tweed.exchange.shards import local
 
@@ -35,6 +36,7 @@ class MemberGradients(GradientReducer):
       loaded: the position in a checkpoint that was loaded; None: none was.
       like: of the type and place of the sum.
       sizes: of the gradients in it, and of what follows them.
+      parts: of the gradients, those which are complete before a backward pass ends.
     """
 
     def __init__(self, groups: Groups, buffers: Sequence[Tensor], position: Callable[[], Any]) -> None:
@@ -47,8 +49,11 @@ class MemberGradients(GradientReducer):
         self._begun: list[Tensor] = []  # the buffers of the last step
         tensors = [*(one.bucket.values for one in self.buckets), *buffers]
         self.like = widest(tensors)
-        numel = sum(one.bucket.values.numel() for one in self.buckets)
-        self.sizes = numel, sum(len(one.names) for one in self.buckets) + sum(one.numel() for one in buffers)
+        self._total, self._ready = self.like, 0  # over the samples of a batch, and how far it has come
+        numels = [one.bucket.values.numel() for one in self.buckets]
+        self.parts = numels[:-1]
+        behind = [*(len(one.names) for one in self.buckets), *(one.numel() for one in buffers)]
+        self.sizes = sum(numels), sum(behind)
 
     def add(self, buffer: Tensor) -> None:
         """Before the first batch: this becomes the mean of all members', too."""
@@ -64,6 +69,16 @@ class MemberGradients(GradientReducer):
             )
         return True
 
+    def begin(self) -> None:
+        """See `GradientReducer`."""
+        self._total, self._ready = self.like.new_empty(sum(self.sizes)), 0
+
+    def start(self, gradients: GradientBucket) -> None:
+        """See `GradientReducer`."""
+        self._put_in(gradients.bucket.values)
+        assert self.steps is not None  # it was wanted
+        self.steps.start(self._total, self._ready)
+
     def finish(self) -> list[Sequence[bool]]:
         """See `GradientReducer`. In an iteration that does not count all gradients are zero."""
         steps = self.steps
@@ -73,10 +88,13 @@ class MemberGradients(GradientReducer):
                 "the backward pass of a batch of run.batches() has reached no parameter, and its samples are "
                 "in the step. Under FSDP2 leave gradient synchronisation on: batches(at_most=n) adds them up"
             )
-        total = self._total(steps.samples)
+        for one in self.buckets:
+            self._put_in(torch.tensor([float(index in one.given) for index in range(len(one.names))]))
         with torch.no_grad():
             for buffer, before in zip(self._buffers, self._begun, strict=True):
+                self._put_in(buffer)
                 buffer.copy_(before)
+        total, self._total = self._total, self.like
         result = steps.computed(total)
         if result is not None:
             return self._put_back(result)
@@ -89,13 +107,16 @@ class MemberGradients(GradientReducer):
         """The loop gets a batch: the model is that of the last step."""
         self._begun = [buffer.clone() for buffer in self._buffers]
 
-    def _total(self, samples: int) -> Tensor:
-        """The loss is the mean over the batch, and sums are over samples."""
-        marks = [float(index in one.given) for one in self.buckets for index in range(len(one.names))]
-        values = [one.bucket.values for one in self.buckets]
-        parts = [*values, torch.tensor(marks), *(buffer.reshape(-1) for buffer in self._buffers)]
-        mean = torch.cat([part.to(self.like) for part in parts])
-        return mean.mul_(samples) if samples else mean.zero_()  # what a filler gave may not be finite
+    @torch.no_grad()
+    def _put_in(self, mean: Tensor) -> None:
+        """The next values of the sum: the loss is the mean over the batch, and sums are over samples."""
+        assert self.steps is not None  # it was wanted
+        part = self._total[self._ready :][: mean.numel()]
+        self._ready += mean.numel()
+        if self.steps.samples:
+            part.copy_(mean.reshape(-1)).mul_(self.steps.samples)
+        else:
+            part.zero_()  # what a filler gave may not be finite
 
     @torch.no_grad()
     def _put_back(self, result: Tensor) -> list[Sequence[bool]]:

@@ -124,6 +124,11 @@ class MemberSteps:
         count = -(-numel // (self._at_most or max(1, numel)))
         return pairwise(-(-numel * number // max(1, count)) for number in range(count + 1))
 
+    def start(self, total: Tensor, ready: int) -> None:
+        """The first `ready` values of what `computed` is to take are there, and stay as they are."""
+        if self._phase is Phase.DRAWN and self._due and self.samples == len(self._due):
+            self._run.start(total, ready)
+
     def computed(self, total: Tensor) -> Tensor | None:
         """Takes the sum over the batch's samples, `[numel]`. Returns the mean of the step; None: not yet.
 

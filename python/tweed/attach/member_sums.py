@@ -1,4 +1,4 @@
-"""How the contributions of members are summed: as they are, or gradients through a codec.
+"""How the contributions of members are summed through a codec; as they are: `tweed.elastic.sums`.
 
 What a codec keeps from step to step is of two kinds. What a member has not sent yet, the residual of
 `ErrorFeedback`, is its own: who joins begins with none, and it is lost with its member. What follows from
@@ -29,26 +29,6 @@ from tweed.strategy import Strategy
 _Kept = tuple[Owners | None, list[dict[str, Any]]]
 
 
-class WholeSums:
-    """One all-reduce of all.
-
-    Args:
-      stats: counts what goes over the wire.
-    """
-
-    def __init__(self, stats: Stats) -> None:
-        self._stats = stats
-
-    def __call__(self, addend: Tensor, group: dist.ProcessGroup, step: int, epoch: int) -> Tensor:
-        """See `tweed.elastic.run.Sum`."""
-        self._stats.bytes_exchanged += addend.numel() * addend.element_size()
-        wait = Wait(group)
-        dist.all_reduce(addend, group=group)
-        self._stats.waiting_s += wait.seconds()
-        wait.end()
-        return addend
-
-
 class PackedSums:
     """Gradients go as packets, to owners of ranges; what stands behind them in a contribution goes whole.
 
@@ -71,22 +51,27 @@ class PackedSums:
         self._sizes = [one.bucket.values.numel() for one in gradients]
         self._shared = [name for name, codec in memory.parts.items() if isinstance(codec, Rounds)]
         self._buffers: CompressedBuffers | None = None
-        self._epoch = self._attempted = -1
+        self._met = self._attempted = -1
         self._before: _Kept = (None, [])  # the step that was attempted last
         self._summed_to = 0  # steps, all of which are in what is kept here
 
-    def __call__(self, addend: Tensor, group: dist.ProcessGroup, step: int, epoch: int) -> Tensor:
-        """See `tweed.elastic.run.Sum`."""
-        gradients, rest = addend.split_with_sizes([sum(self._sizes), addend.numel() - sum(self._sizes)])
+    def start(self, contribution: Tensor, ready: int, group: dist.ProcessGroup, step: int, met: int) -> None:
+        """See `Sum`: nothing, as packets are of whole gradients."""
+
+    def __call__(
+        self, contribution: Tensor, samples: int, group: dist.ProcessGroup, step: int, met: int
+    ) -> Tensor:
+        """See `Sum`."""
+        gradients, rest = contribution.tensor_split([sum(self._sizes)])
         is_broken, lacks = not is_finite(gradients), bool(self._shared) and not self._follows(step)
-        rest = torch.cat([rest, rest.new_tensor([lacks, is_broken])])
+        rest = torch.cat([rest, rest.new_tensor([samples, lacks, is_broken])])
         self._stats.bytes_exchanged += rest.numel() * rest.element_size()
         wait = Wait(group)
         dist.all_reduce(rest, group=group)
         self._stats.waiting_s += wait.seconds()
         wait.end()
         rest, lacking, broken = rest[:-2], bool(rest[-2]), bool(rest[-1])
-        buffers = self._enter(step, epoch, group)
+        buffers = self._enter(step, met, group)
         if lacking:
             self._share(buffers, lacks, group)
         self._before, self._attempted = self._now(), step
@@ -94,9 +79,9 @@ class PackedSums:
             summed = torch.full_like(gradients, torch.nan)
         else:
             buffers.turns = step
-            samples = int(rest[-1])
+            count = int(rest[-1])
             # The mean over members of these is that over samples.
-            summed = self._mean(buffers, gradients * (group.size() / samples)) * samples
+            summed = self._mean(buffers, gradients * (group.size() / count)) * count
         self._summed_to = step + 1
         return torch.cat([summed, rest])
 
@@ -109,13 +94,13 @@ class PackedSums:
             return None, []
         return self._buffers.owners, [stored(buffer) for buffer in self._buffers.buffers]
 
-    def _enter(self, step: int, epoch: int, group: dist.ProcessGroup) -> CompressedBuffers:
-        """What is kept is as it was before the step, in the units of this epoch's group."""
+    def _enter(self, step: int, met: int, group: dist.ProcessGroup) -> CompressedBuffers:
+        """What is kept is as it was before the step, in the units of this group."""
         again = step == self._attempted
-        if self._buffers is None or again or epoch != self._epoch:
+        if self._buffers is None or again or met != self._met:
             owners, kept = self._before if again else self._now()
             comm = Communicator(group, Strategy(), self._stats)
-            self._buffers, self._epoch = CompressedBuffers(self._memory, self._views, comm), epoch
+            self._buffers, self._met = CompressedBuffers(self._memory, self._views, comm), met
             for fresh, one in zip(self._buffers.buffers, kept, strict=False):  # of a first one there is none
                 assert owners is not None  # they have kept this
                 carry(fresh, one, owners)

@@ -297,6 +297,9 @@ class ReplicaRun:
         """See `ElasticRun.revert`."""
         self._led("a step that is broken off", lambda: self._own.revert())
 
+    def start(self, contribution: Tensor, ready: int) -> None:
+        """See `ElasticRun.start`: nothing, as its parts are spread over the processes."""
+
     def contribute(self, total: Tensor, samples: int) -> None:
         """See `ElasticRun.contribute`: this process's shard of the sum, and what follows it."""
         shard, rest = total.split_with_sizes([self._shard, self._rest])

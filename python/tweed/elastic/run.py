@@ -32,17 +32,12 @@ from tweed.elastic.local_state import LocalState
 from tweed.elastic.messages import Meeting
 from tweed.elastic.regrouping import LOSSES, Regrouping
 from tweed.elastic.state import Stateful
+from tweed.elastic.sums import Sum, WholeSums
 from tweed.errors import Left, TweedError, UsageError
-from tweed.exchange.communicator import Wait
 from tweed.exchange.finite import is_finite
 from tweed.exchange.member import Ahead, Member
 
 log = logging.getLogger("tweed")
-
-#: Sums contributions, `[numel + 1]`, over the members of a group, to the same bits at all; the last element
-#: counts samples, and must be exact. Called with this member's, which may be changed, the group, the step and
-#: the epoch.
-Sum = Callable[[Tensor, dist.ProcessGroup, int, int], Tensor]
 
 
 class ElasticRun:
@@ -83,7 +78,7 @@ class ElasticRun:
     ) -> None:
         self._control, self._timeout_s = control, timeout_s
         self._check_every, self._checkpoints = check_every, checkpoints
-        self._total = total or _all_reduced
+        self._total = total or WholeSums()
         self._local = LocalState(control, Kept(keep or {}, terms), sampler)
         place = "" if checkpoints is None else checkpoints.place
         self._regrouping = Regrouping(control, self._local, timeout_s, place)
@@ -208,13 +203,26 @@ class ElasticRun:
         self._begin(first)
         if (samples := self._member.samples()) is not None:
             return samples
-        addend = self._member.addend()
-        self._local.summed(self._total(addend, regrouping.group, self._local.given, regrouping.epoch))
+        contribution, samples_in_it = self._member.contribution
+        self._local.summed(self._total(contribution, samples_in_it, *self._place))
         return None
+
+    @property
+    def _place(self) -> tuple[dist.ProcessGroup, int, int]:
+        """Of a sum: the group, the step, and how many groups there were."""
+        return self._regrouping.group, self._local.given, len(self.epochs)
 
     def _paused(self) -> None:
         now = time.monotonic()
         self.paused_s, self._since = self.paused_s + now - self._since, now
+
+    def start(self, contribution: Tensor, ready: int) -> None:
+        """The first `ready` values of what is to be contributed, `[numel]`, are there, and stay as they are:
+        their sum begins, beside what is still computed. Only of a contribution with all samples that are due;
+        `contribute` has it whole."""
+        if self._member.commit.contribution is None:
+            with suppress(*LOSSES):  # such a group stays broken, and `due` finds it so
+                self._total.start(contribution, ready, *self._place)
 
     def contribute(self, total: Tensor, samples: int | None = None) -> None:
         """The sum of the gradients of the first `samples` of those that are due, `[numel]`; None: of all.
@@ -378,13 +386,6 @@ class ElasticRun:
                 self._control.entered(self.members, behind=False)
         else:
             self._regrouping.regroup()
-
-
-def _all_reduced(addend: Tensor, group: dist.ProcessGroup, step: int, epoch: int) -> Tensor:
-    wait = Wait(group)
-    dist.all_reduce(addend, group=group)
-    wait.end()
-    return addend
 
 
 @contextmanager

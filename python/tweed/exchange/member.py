@@ -32,7 +32,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 
-import torch
 from torch import Tensor
 
 from tweed.data.sampler import Deal, Sampler
@@ -170,15 +169,15 @@ class Member:
         self.commit.contribute(self.counted, wide, len(places))
         self._computed += places
 
-    def addend(self) -> Tensor:
-        """What is summed over all members: its contribution, and behind it how many samples are in it."""
+    @property
+    def contribution(self) -> tuple[Tensor, int]:
+        """What is summed over all members, `[numel]`, and how many samples are in it."""
         assert self.commit.contribution is not None  # it was just made
-        count = self.commit.contribution.new_tensor([self.commit.samples])
-        return torch.cat([self.commit.contribution, count])
+        return self.commit.contribution, self.commit.samples
 
     def summed(self, total: Tensor) -> None:
-        """The sum of all members' `addend`: the step counts here, with the mean over its samples, which takes
-        the sum's place in memory.
+        """The sum of all members' contributions, and behind it that of their samples, `[numel + 1]`: the step
+        counts here, with the mean, which takes the sum's place in memory.
 
         Raises: TweedError if other samples are in it than were dealt: a defect of tweed.
         """

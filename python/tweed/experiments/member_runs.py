@@ -11,7 +11,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from tweed.elastic import ElasticRun
 from tweed.elastic.state import State, Stateful, of_objects
 from tweed.experiments.watched_members import Watched, Written, control
 from tweed.files import write_atomic
-from tweed.testbed import Network, Ranks, opened, run_ranks
+from tweed.testbed import Network, Ranks, opened
 from tweed.testbed.bed import Bed
 from tweed.testbed.faults import Plan
 from tweed.testbed.lives import lived
@@ -189,30 +188,6 @@ def donated(donors: int, state_bytes: int, compute_s: float) -> dict[str, Any]:
     return joined(1000, compute_s, donors, Network.parse(DONORS), ballast=state_bytes)
 
 
-def unharmed(workers: int, numel: int, compute_s: float, rounds: int, steps: int) -> dict[str, list[float]]:
-    """Seconds of steps at rank 0 in which nothing befalls anybody: of members, and of ranks of a plain group
-    that do the same work, in turns.
-
-    Raises: NoTestbed.
-    """
-    found: dict[str, list[float]] = {"members": [], "plain": []}
-    for _ in range(rounds):
-        with tempfile.TemporaryDirectory() as folder:
-            job = Job(Path(folder), workers, workers, numel, compute_s)
-            with opened(NETWORK, workers) as bed, Ranks(member, workers, job, bed=bed) as ranks:
-                watched = Watched(ranks, job.folder)
-                watched.wait(partial(_has_made, watched, steps))
-                found["members"] += [step.end - step.begin for step in watched.steps(0)[2:steps]]
-                watched.end()
-        by_rank = run_ranks(_plain, workers, job, steps, timeout=600.0, backend="tweed", network=NETWORK)
-        found["plain"] += by_rank[0][2:]
-    return found
-
-
-def _has_made(watched: Watched, steps: int) -> bool:
-    return len(watched.steps(0)) >= steps
-
-
 # What a rank does.
 
 
@@ -252,22 +227,6 @@ def _life(life: int, rank: int, job: Job) -> tuple[float, float, bytes]:
     run.finish()
     elastic.close()
     return given_s, copied_s, digest
-
-
-def _plain(rank: int, size: int, job: Job, steps: int) -> list[float]:
-    """The work of a member in a group that stays as it is; seconds of each step."""
-    model = torch.nn.ParameterList([torch.zeros(job.numel)])
-    optimizer, gradient = torch.optim.Adam(model, lr=1e-3), torch.ones(job.numel)
-    spans = []
-    for _ in range(steps):
-        begin = time.monotonic()
-        time.sleep(job.compute_s)
-        addend = torch.cat([gradient, gradient.new_tensor([_BATCH / size])])
-        dist.all_reduce(addend)
-        model[0].grad = addend[:-1] / addend[-1]
-        optimizer.step()
-        spans.append(time.monotonic() - begin)
-    return spans
 
 
 def _copied_s(count: int) -> float:

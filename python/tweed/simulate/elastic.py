@@ -391,8 +391,9 @@ class _Step:
         return self._total is not None
 
     def _sum(self) -> Tensor:
-        addends = [worker.member.addend() for worker in self._living()]
-        return torch.stack(addends).sum(0)
+        values, samples = zip(*(worker.member.contribution for worker in self._living()), strict=True)
+        total = torch.stack(values).sum(0)
+        return torch.cat([total, total.new_tensor([sum(samples)])])
 
     def _after_loss(self) -> bool:
         """What survivors do. Whether the step counts at all of them."""

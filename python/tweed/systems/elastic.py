@@ -19,6 +19,7 @@ from typing import Any
 
 from tweed.errors import NoTestbed
 from tweed.experiments import member_checkpoints, member_runs, member_training, torchft_members
+from tweed.experiments.member_overhead import overhead
 from tweed.experiments.notes import Notes
 from tweed.systems import System
 from tweed.systems.reports.elastic import OURS, study
@@ -75,14 +76,14 @@ def experiment(notes: Notes, quick: bool) -> None:
     kills = member_runs.strikes(4, {"kill": config.torchft_kills}, seed=4)
     for side, timeouts in torchft_members.SETTINGS.items() if torchft_members.is_there() else ():
         _struck(notes, side, 4, kills, config, torchft_members.program(timeouts))
-    (numel, joined_numel), (compute_s, joined_s) = config.numel, config.compute_s
-    _in_testbed(notes, "join", lambda: member_runs.joined(joined_numel, joined_s, joiner_mbit=25))
+    (_, numel), (compute_s, joined_s) = config.numel, config.compute_s
+    _in_testbed(notes, "join", lambda: member_runs.joined(numel, joined_s, joiner_mbit=25))
     for donors in (1, 4):
         _in_testbed(
             notes, f"{donors} donors", partial(member_runs.donated, donors, config.ballast, compute_s)
         )
     rounds = max(2, config.rounds // 3)
-    _in_testbed(notes, "unharmed", lambda: member_runs.unharmed(4, numel, compute_s, rounds, config.steps))
+    _in_testbed(notes, "unharmed", lambda: overhead(4, rounds, config.steps))
     for (task, dtype), (members, count) in config.kills.items():
         _trained(notes, task, dtype, members, count)
     if not notes.has(kind="replay"):

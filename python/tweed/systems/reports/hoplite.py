@@ -261,7 +261,7 @@ def _median(lines: Sequence[Line], **facts: Any) -> float | None:
 
 
 def _bytes(count: int) -> str:
-    return f"{count / 1e6:g} MB" if count >= 1e6 else f"{count / 1024:g} KB"
+    return f"{count / 1e6:g} MB" if count >= 1e5 else f"{count / 1024:g} KB"
 
 
 def _pipelined(lines: Sequence[Line]) -> Table:

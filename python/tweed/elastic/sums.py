@@ -1,0 +1,88 @@
+"""How the contributions of members are summed: as they are, in parts.
+
+A part may begin to be summed while the backward pass still computes what is behind it. All members have the
+same parts, in one order; so it does not matter which of them begins one early, and which, with samples of a
+lost member or none of its own, begins all when it has computed. If a group breaks, what has begun ends with
+it: the next one sums contributions anew, which are kept whole until the step counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import Protocol
+
+import torch.distributed as dist
+from torch import Tensor
+
+from tweed.exchange.communicator import Communicator, Stats, Wait
+
+
+class Sum(Protocol):
+    """Sums contributions over the members of a group, to the same bits at all."""
+
+    def start(self, contribution: Tensor, ready: int, group: dist.ProcessGroup, step: int, met: int) -> None:
+        """The first `ready` values of this member's contribution to a step are there, and stay as they are:
+        their sum may begin. It raises what a lost member makes of calls."""
+
+    def __call__(
+        self, contribution: Tensor, samples: int, group: dist.ProcessGroup, step: int, met: int
+    ) -> Tensor:
+        """The sum, `[numel + 1]`, whose last element counts samples, and must be exact.
+
+        Args:
+          contribution: this member's, `[numel]`, which stays as it is.
+          samples: that are in it.
+          met: the number of the group among those that this process was in.
+        """
+        ...
+
+
+class WholeSums:
+    """All-reduces of contributions as they are: a `Sum`.
+
+    Args:
+      parts: elements of each part that may begin early; what is behind these makes the last one.
+      stats: counts what goes over the wire.
+    """
+
+    def __init__(self, parts: Sequence[int] = (), stats: Stats | None = None) -> None:
+        self._ends = [0, *accumulate(parts)]
+        self._stats = stats or Stats()
+        self._of = (-1, -1)  # the step and the group of what has begun
+        self._total: Tensor | None = None
+        self._works: list[dist.Work] = []  # of its parts, as far as they have begun
+
+    def start(self, contribution: Tensor, ready: int, group: dist.ProcessGroup, step: int, met: int) -> None:
+        """See `Sum`."""
+        total = self._begun(contribution, step, met)
+        for begin, end in pairwise(self._ends[len(self._works) :]):
+            if end <= ready:
+                self._works.append(_started(total[begin:end].copy_(contribution[begin:end]), group))
+
+    def __call__(
+        self, contribution: Tensor, samples: int, group: dist.ProcessGroup, step: int, met: int
+    ) -> Tensor:
+        """See `Sum`."""
+        wait, last = Wait(group), self._ends[-1]
+        self.start(contribution, contribution.numel(), group, step, met)
+        total = self._begun(contribution, step, met)
+        total[last:-1] = contribution[last:]
+        total[-1] = samples
+        works, self._works, self._total, self._of = self._works, [], None, (-1, -1)
+        for work in [*works, _started(total[last:], group)]:
+            work.wait()
+        self._stats.bytes_exchanged += total.numel() * total.element_size()
+        self._stats.waiting_s += wait.seconds()
+        wait.end()
+        return total
+
+    def _begun(self, contribution: Tensor, step: int, met: int) -> Tensor:
+        if self._total is None or self._of != (step, met):
+            self._total, self._works = contribution.new_empty(contribution.numel() + 1), []
+            self._of = (step, met)
+        return self._total
+
+
+def _started(part: Tensor, group: dist.ProcessGroup) -> dist.Work:
+    return Communicator.work(dist.all_reduce(part, group=group, async_op=True))
