@@ -47,7 +47,7 @@ def _rank(rank: int, size: int, folder: Path, at_most: int | None) -> Outcome:
 def _life(life: int, rank: int, size: int, folder: Path, at_most: int | None) -> Outcome:
     trainee, begin = Trainee(rank), time.monotonic()
     members = control(life, rank, size, size, folder)
-    with tweed.attach(trainee.model, trainee.optimizer, elastic=members) as run:
+    with tweed.attach(trainee.model, trainee.optimizer, elastic=members, bucket_bytes=1) as run:
         trainee.keep(run)
         with Written(folder, rank, life) as written:
             for x, y in run.batches(dataset(), 10**9, BATCH, seed=3, at_most=at_most, check_every=1):

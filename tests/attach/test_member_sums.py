@@ -66,7 +66,7 @@ def test_a_sum_that_a_loss_has_broken_is_formed_of_what_was_kept_before_it(codec
     """One member, whose group breaks when its packets have left: at another attempt the same comes out."""
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     generator = torch.Generator().manual_seed(2)
-    addends = [torch.cat([torch.randn(48, generator=generator), torch.ones(2)]) for _ in range(4)]
+    given = [torch.cat([torch.randn(48, generator=generator), torch.ones(1)]) for _ in range(4)]
 
     def sums() -> PackedSums:
         bucket = GradientBucket(["w"], Bucket(torch.empty(48), [torch.empty(8, 6)]))
@@ -74,10 +74,10 @@ def test_a_sum_that_a_loss_has_broken_is_formed_of_what_was_kept_before_it(codec
 
     try:
         whole, broken, group = sums(), sums(), dist.distributed_c10d._get_default_group()
-        expected = [whole(addend.clone(), group, step, 1) for step, addend in enumerate(addends)]
-        for step, addend in enumerate(addends):
-            broken(addend.clone(), group, step, step)
-            found = broken(addend.clone(), group, step, step + 1)
+        expected = [whole(contribution, 1, group, step, 1) for step, contribution in enumerate(given)]
+        for step, contribution in enumerate(given):
+            broken(contribution, 1, group, step, step)
+            found = broken(contribution, 1, group, step, step + 1)
             assert torch.equal(found, expected[step]), step
     finally:
         dist.destroy_process_group()
