@@ -182,7 +182,7 @@ class Meeting:
                 break
             self._count_time(missing)
             time.sleep(pause)  # hears signals
-            pause = min(2 * pause, longest)
+            pause = min(1.25 * pause, longest)  # overshoots by a fifth of what was waited
         return found
 
     def _count_time(self, missing: Callable[[], list[int]]) -> None:
