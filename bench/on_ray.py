@@ -34,7 +34,7 @@ from tweed.testbed.raylets import Raylets, raylets
 RANKS, NETWORK, TASK = 4, "rate=100mbit", "fashion-mnist"
 STEP, RESTART = "DDP step under Ray Train", "restart under Ray Train"
 SIDES = {"tweed": "DDP on tweed", "gloo": "DDP on Gloo"}
-CONFIG, REPEATS = Config(6, 8.0, 12, 60), 2
+CONFIG, REPEATS = Config(6, 8.0, 12, 60), 4
 Tie = Callable[[nn.Module, Optimizer], nn.Module]
 HOUSE = Path(__file__).parents[1]
 

@@ -100,8 +100,8 @@ def _torchft(lines: Sequence[Line], side: str, times: float) -> Goal:
     theirs = find(lines, kind="struck", side=side, workers=4, what="kill")
     if ours is None or theirs is None:
         return missing(goal)
-    factor = statistics.median(theirs["late_s"]) / max(statistics.median(ours["late_s"]), 1e-3)
-    return goal, f"{factor:.1f}×", factor >= times
+    late, late_there = (statistics.median(line["late_s"]) for line in (ours, theirs))
+    return goal, f"{1e3 * late:.0f} and {1e3 * late_there:.0f} ms", late_there >= times * late
 
 
 def _within(goal: str, line: Line, key: str, most: float) -> Goal:
