@@ -75,6 +75,11 @@ class Trainee:
         self.scaler.update()
         self.schedule.step()
 
+    def wrap(self, **options: Any) -> None:
+        """Puts the model into DistributedDataParallel, with a group of this process alone."""
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        self.model = nn.parallel.DistributedDataParallel(self.model, **options)
+
     def dies_late(self) -> None:
         """The next backward pass ends this process as it comes to the first layer."""
         self.model[0].weight.register_hook(lambda _: kill_me())
@@ -131,10 +136,13 @@ def ended(run: ElasticTraining, trainee: Trainee, iterations: int) -> Ended:
 def trains(rank: int, size: int, port: int, dies: dict[int, int], options: dict[str, Any]) -> Ended:
     """Members kill themselves at the steps in `dies`, within an iteration; or leave, if that is negative.
     With `in_parts` each parameter is a part of the sum, and they do so when all but the last have begun.
+    With `ddp` they train through that, with these options of its.
     """
     store = dist.TCPStore("127.0.0.1", port, is_master=False)
     looks = {name: options.pop(name, False) for name in ("normed", "scaled")}
     trainee, at, iterations = Trainee(rank, **looks), dies.get(rank), 0
+    if "ddp" in options:
+        trainee.wrap(**options.pop("ddp"))
     control = start(store, rank, size, Elastic(1, size))
     strategy = options.pop("strategy", tweed.every_step())
     options |= {} if "per_member" in options else {"batch": BATCH}

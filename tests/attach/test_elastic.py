@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, count, islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -73,6 +74,8 @@ def store() -> Any:
         (2, {"in_parts": True}),
         (0, {"in_parts": True, "at_most": 2}),
         (2, {"at_most": 1}),
+        (1, {"ddp": {}}),
+        (0, {"ddp": {"gradient_as_bucket_view": True}, "at_most": 2, "scaled": True}),
         (1, {"num_workers": 1, "multiprocessing_context": "fork"}),
         (3, {"at_most": 2, "scaled": True}),
     ],
@@ -81,6 +84,8 @@ def store() -> Any:
         "in parts",
         "parts, in batches",
         "single samples",
+        "in DDP",
+        "in DDP, in batches",
         "loaded ahead",
         "a gradient scaler",
     ],
@@ -392,13 +397,13 @@ def test_a_place_that_strangers_reach_needs_a_secret(monkeypatch: pytest.MonkeyP
         start(dist.HashStore(), 0, 1, Elastic(1, 1, host="0.0.0.0"))
 
 
-def test_a_model_in_ddp_is_told_to_train_without_it() -> None:
+def test_ddp_over_several_processes_is_told_to_have_a_group_of_one() -> None:
     trainee = Trainee(0)
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    trainee.wrap()
     try:
-        model = torch.nn.parallel.DistributedDataParallel(trainee.model)
-        with pytest.raises(UsageError, match="DistributedDataParallel"):
-            tweed.attach(model, trainee.optimizer, elastic=Elastic(1, 1))
+        trainee.model.process_group = SimpleNamespace(size=lambda: 3)
+        with pytest.raises(UsageError, match=r"over 3 processes.*world_size=1"):
+            tweed.attach(trainee.model, trainee.optimizer, elastic=Elastic(1, 1))
     finally:
         dist.destroy_process_group()
 

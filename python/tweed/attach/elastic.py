@@ -12,16 +12,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from tweed.attach.gradient import GradientExchange
 from tweed.attach.member_checks import check_strategy, follows_models
 from tweed.attach.member_closure import Closure, forget
 from tweed.attach.member_data import Loader, check_loader, dealt
+from tweed.attach.member_ddp import DdpExchange, check_alone
 from tweed.attach.member_evaluations import MemberEvaluations
 from tweed.attach.member_gradients import MemberGradients
 from tweed.attach.member_movement import MemberMovement
@@ -77,6 +80,10 @@ class ElasticTraining(Run):
         settings: Settings,
     ) -> None:
         check_strategy(strategy)
+        self._ddp = model if isinstance(model, DistributedDataParallel) else None
+        if self._ddp is not None:
+            check_alone(self._ddp)
+            model = self._ddp.module
         if not settings.sync_buffers:
             raise UsageError("elastic: members hold the same bits, buffers too: leave sync_buffers out")
         self._elastic: ElasticRun | ReplicaRun | None = None
@@ -88,11 +95,14 @@ class ElasticTraining(Run):
         def found(terms: list[str], stats: Stats) -> Place:
             self._terms = terms
             # Torch's default group, if there is one, is that of the processes which are one member.
-            self._replica = Replica(model) if dist.is_initialized() else None
+            alone = self._ddp is not None or not dist.is_initialized()
+            self._replica = None if alone else Replica(model)
             self._key, self._address = self._meet(elastic)
             return Alone(stats, Owners(0, 1, strategy.aggregate))
 
         super().__init__(model, optimizer, strategy, found, settings)
+        if self._ddp is not None:
+            self._no_ddp.remove()
         each = list(self._optimizers)
         names = ["optimizer"] if len(each) == 1 else [f"optimizer {number}" for number in range(len(each))]
         self._trained: dict[str, Stateful] = {"model": model}
@@ -135,7 +145,8 @@ class ElasticTraining(Run):
         def made(groups: Any) -> MemberGradients:
             return MemberGradients(groups, buffers, self._position)
 
-        exchange = GradientExchange(self._params, self._place, settings.bucket_bytes, made)
+        make = GradientExchange if self._ddp is None else partial(DdpExchange, self._ddp)
+        exchange = make(self._params, self._place, settings.bucket_bytes, made)
         assert isinstance(exchange.reducer, MemberGradients)  # just made
         self._gradients = exchange.reducer
         return exchange

@@ -83,8 +83,12 @@ class GradientExchange:
         self._ended = -1  # and that of one whose gradients were exchanged
         self._is_spread = any(is_spread(param) for param in params.values())
         self._lock = threading.Lock()  # autograd has one thread per accelerator
+        self._hooks = self._listen(params)
+
+    def _listen(self, params: Mapping[str, Parameter]) -> list[Any]:
+        """Hooks that say when a gradient is there."""
         hook = self._on_gradient
-        self._hooks = [
+        return [
             param.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
             for param in params.values()
         ]
@@ -100,8 +104,7 @@ class GradientExchange:
             if index in gradients.given:
                 raise UsageError(_TWICE.format(gradients.names[index]))
             self._put_in(param, gradients, index)
-            while self._started < len(self._buckets) and self._buckets[self._started].full:
-                self._start_next()
+            self._start_full()
 
     def _is_open(self) -> bool:
         task = torch._C._current_graph_task_id()
@@ -142,6 +145,10 @@ class GradientExchange:
         torch.mul(local(grad.detach()), self.reducer.prescale, out=view)
         param.grad = spread_as(view, param)
         gradients.given.add(index)
+
+    def _start_full(self) -> None:
+        while self._started < len(self._buckets) and self._buckets[self._started].full:
+            self._start_next()
 
     def _start_next(self) -> None:
         gradients = self._buckets[self._started]

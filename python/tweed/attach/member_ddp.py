@@ -1,0 +1,100 @@
+"""Members that train through DistributedDataParallel: its communication hook in the place of attach's hooks.
+
+    backward ── DDP's buckets ──> the hook ──> `MemberGradients` ──> means, which go back into the buckets
+
+DDP keeps the process group that it was made with, so this is one of the process alone, over which it
+exchanges nothing. Its buckets change after its own first pass, which is a later one at who joins; so
+gradients go on in the buckets of `GradientExchange`, which are the same at all members. A pass's last bucket
+waits for the means, and with it the pass; in an iteration that does not count all gradients are zero, and the
+optimizer, whose hooks are attach's, steps by none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn import Parameter
+from torch.nn.parallel import DistributedDataParallel
+
+from tweed.attach.gradient import GradientExchange
+from tweed.errors import UsageError
+from tweed.exchange.gradients import GradientReducer, Groups
+from tweed.exchange.place import Place
+
+_MORE = (
+    "the model is in DistributedDataParallel over {} processes, and members exchange gradients themselves, "
+    'in groups that change. Give it a group of this process alone: dist.init_process_group("gloo", '
+    "store=dist.HashStore(), rank=0, world_size=1) before DistributedDataParallel(model); or attach the "
+    "plain model"
+)
+
+
+def check_alone(model: DistributedDataParallel) -> None:
+    """Raises UsageError if DDP is to exchange with other processes."""
+    group: dist.ProcessGroup = model.process_group
+    if group.size() > 1:
+        raise UsageError(_MORE.format(group.size()))
+
+
+class DdpExchange(GradientExchange):
+    """See the module. In the place of `GradientExchange`, and made of the same.
+
+    Args:
+      model: whose hook it takes, for good: after `close` that leaves gradients as they are.
+    """
+
+    def __init__(
+        self,
+        model: DistributedDataParallel,
+        params: Mapping[str, Parameter],
+        place: Place,
+        bucket_bytes: int,
+        made: Callable[[Groups], GradientReducer],
+    ) -> None:
+        super().__init__(params, place, bucket_bytes, made)
+        self._closed = False
+        self._waiting: list[tuple[dict[Parameter, Tensor], Tensor, torch.futures.Future[Tensor]]] = []
+        model.register_comm_hook(None, lambda _, bucket: self._take_bucket(bucket))
+
+    def _listen(self, params: Mapping[str, Parameter]) -> list[Any]:
+        """DDP has hooks of its own."""
+        return []
+
+    def _take_bucket(self, bucket: Any) -> torch.futures.Future[Tensor]:
+        """All gradients of one of DDP's buckets are there. They are means when what this returns is done."""
+        done: torch.futures.Future[Tensor] = torch.futures.Future()
+        if self._closed:
+            done.set_result(bucket.buffer())
+            return done
+        if not self._open and self.reducer.wanted():
+            self._begin()
+            self._waiting = []  # of a pass that was broken off
+        given: dict[Parameter, Tensor] = dict(zip(bucket.parameters(), bucket.gradients(), strict=True))
+        self._waiting.append((given, bucket.buffer(), done))
+        for param, gradient in given.items():
+            if param.grad is not None:  # else nothing has used it, and DDP gives zeros
+                gradients, index = self._place[param]
+                gradients.bucket.views[index].copy_(gradient)
+                gradients.given.add(index)
+        self._start_full()
+        if bucket.is_last():
+            self._exchange()
+            self._give_back()
+        return done
+
+    def _give_back(self) -> None:
+        for given, buffer, done in self._waiting:
+            for param, gradient in given.items():
+                gradients, index = self._place[param]
+                gradient.copy_(gradients.bucket.views[index])
+            done.set_result(buffer)
+        self._waiting = []
+
+    def close(self) -> None:
+        """See `GradientExchange`."""
+        self._closed = True
+        super().close()
