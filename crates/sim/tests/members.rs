@@ -284,6 +284,20 @@ fn who_is_lost_again_and_again_waits_longer_each_time() {
 }
 
 #[test]
+fn who_was_silent_for_a_moment_is_in_or_out_before_the_next_loss() {
+    // An epoch without it may have been accepted, and not be decided when it is heard again. If that stays so until another one
+    // dies, the two of them are lost at once, and of three members the last waits for good.
+    for (silent, dies) in [(0, 1), (1, 0), (2, 1)] {
+        for (delay, ticks) in (1..4).flat_map(|delay| (5..30).map(move |ticks| (delay, ticks))) {
+            let faults = vec![(10, Fault::Stop(silent, ticks)), (150, Fault::Kill(dies, true))];
+            let plan = Plan { delay, calm: 160, ..calm(3, 0, faults) };
+            let report = run(&plan).unwrap_or_else(|wrong| panic!("{:?}: {wrong}", plan.faults));
+            assert_eq!(report.waiting, 0, "{delay} {:?}", plan.faults);
+        }
+    }
+}
+
+#[test]
 fn two_that_join_within_a_short_time_cost_one_epoch() {
     let joins = vec![(10, Fault::Join(4)), (12, Fault::Join(5))];
     let plan = Plan { members: 6, ..calm(4, 0, joins) };
