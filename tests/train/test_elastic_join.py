@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from tweed.train.folder import RunFolder, latest
 from tweed.train.settings import OURS
@@ -74,10 +75,9 @@ def run_in(folder: Path) -> RunFolder:
     return RunFolder(folder / "runs" / "run")
 
 
-def members(folders: list[RunFolder], after: int = 0) -> list[int]:
-    """How many there were, figure by figure, in later epochs than this one."""
-    rows = (row for folder in folders for row in folder.figures())
-    return [row["members"] for row in rows if row["epoch"] > after]
+def members(folders: list[RunFolder]) -> list[int]:
+    """How many there were, figure by figure."""
+    return [row["members"] for folder in folders for row in folder.figures()]
 
 
 def epochs(folder: RunFolder) -> int:
@@ -86,24 +86,24 @@ def epochs(folder: RunFolder) -> int:
     return figures[-1]["epoch"] if figures else 0
 
 
-def test_who_joins_trains_along_and_leaves_in_good_order(tmp_path: Path) -> None:
-    first = run_in(tmp_path / "a")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_who_joins_trains_along_and_leaves_in_good_order(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    folders = [run_in(tmp_path / name) for name in "ab"]
     with launcher(tmp_path / "a") as (_, address):
-        for number, code in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
-            place, before = tmp_path / number.name, max(1, epochs(first))
-            second = run_in(place)
-            with command(place, "--join", address) as joined:
-                assert "One of 3 members" in heard(joined, "members from step")
-                # Whoever is rank 0 writes figures, into the folder of its machine.
-                both = [first, second]
-                until(lambda both=both, before=before: 3 in members(both, before), "figures of three")
-                joined.send_signal(number)
-                found, out = ended(joined)
-                assert found == code and "Left in good order; the others go on." in out, out
-                assert "Traceback" not in out
-            later = before + 1  # than that in which it was a member
-            until(lambda later=later: members([first], later)[-1:] == [2], "figures of those who stay")
-            assert first.facts()["settings"] == second.facts()["settings"]
+        with command(tmp_path / "b", "--join", address) as joined:
+            assert "One of 3 members" in heard(joined, "members from step")
+            # Whoever is rank 0 writes figures, into the folder of its machine.
+            until(lambda: 3 in members(folders), "figures of three members")
+            joined.send_signal(number)
+            found, out = ended(joined)
+            assert found == code and "Left in good order; the others go on." in out, out
+            assert "Traceback" not in out
+        until(
+            lambda: members(folders[:1])[-1:] == [2] and epochs(folders[0]) >= 3, "figures of those who stay"
+        )
+        assert folders[0].facts()["settings"] == folders[1].facts()["settings"]
 
 
 def test_ctrl_c_at_the_launcher_leaves_no_process_and_the_last_checkpoint(tmp_path: Path) -> None:
