@@ -15,12 +15,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import psutil
 
-from bench.run import Row
 from bench.units import grid, seconds, size
+
+if TYPE_CHECKING:
+    from bench.run import Row  # it has torch, which members and an echo do without
 
 PART, GOAL = "hub links", 10.0  # times the CPU of an echo, at most
 _PROCESSES, _ROUNDS = 4, 10

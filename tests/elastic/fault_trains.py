@@ -14,7 +14,7 @@ from torch import Tensor
 from tests.elastic.members import among, kill_me
 from tests.elastic.trains import KILLED_AT, STEPS, Trainee, last_step, sampler
 from tests.faults.ring import logs_here
-from tweed.elastic import Checkpoints, Elastic, ElasticRun, start, transfer
+from tweed.elastic import Checkpoints, Elastic, ElasticRun, join, start, transfer
 from tweed.errors import Evicted, PeerLost, TweedError
 from tweed.testbed import say
 from tweed.train.folder import latest
@@ -137,6 +137,32 @@ def parted(rank: int, size: int, folder: Path) -> tuple[str, Outcome | str]:
         return control.key, str(error)
     finally:
         control.close()
+
+
+def comes_together(rank: int, size: int, folder: Path) -> Outcome:
+    """All train until they are told that the network is whole, and some steps more when all are in again. Who
+    was evicted meanwhile, as others heard each other before, joins."""
+    store, elastic = dist.FileStore(str(folder / "store"), size), Elastic(1, size)
+    control = among(store, rank, size, elastic)
+    others = [store.get(f"address {other}").decode() for other in range(size) if other != rank]
+    logs_here()
+    while True:
+        trainee = Trainee()
+        run, last = ElasticRun(control, sampler(), trainee.keep, timeout_s=60), None
+        try:
+            while last is None or run.counted < last:
+                trainee.step(run, lambda: time.sleep(0.002))
+                if run.counted == KILLED_AT:
+                    say("trains")
+                hears_all = len(run.members) == size and control._node.standing()[0] == "settled"
+                if last is None and hears_all and (folder / "whole").exists():
+                    last = last_step(store, run.counted)
+            return ended(run, trainee)
+        except Evicted:
+            run.close()
+        finally:
+            control.close()
+        control = join(",".join(others), elastic)
 
 
 def stops_and_busy(rank: int, size: int, port: int) -> Outcome:

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import product
+from itertools import permutations, product
 from pathlib import Path
 from threading import Thread
 
@@ -18,6 +18,7 @@ import torch.distributed as dist
 
 from tests.elastic.fault_trains import (
     Outcome,
+    comes_together,
     copies,
     on_a_full_disk,
     parted,
@@ -68,15 +69,13 @@ def test_of_a_network_that_is_split_in_halves_one_goes_on_and_the_other_says_why
     ways = [way for one, other in product(*halves) for way in ((one, other), (other, one))]
     with opened(Network(rate_bits=1e9), 4) as bed, Ranks(parted, 4, tmp_path, bed=bed) as ranks:
         hear(ranks, dict.fromkeys(range(4), "epoch 1"))
-        for way in ways:
-            bed.cut_way(*way)
+        bed.cut_ways(ways)
         waits, why = set[int](), "waiting for members: 2 of the 4 that decide"
         while waits not in halves:
             events = ranks.poll(30)
             assert events and all(isinstance(event, Said) for event in events), events
             waits |= {one.rank for one in events if isinstance(one, Said) and one.value.startswith(why)}
-        for way in ways:
-            bed.heal_way(*way)
+        bed.heal_ways(ways)
         evicted = endings(ranks, 2)
         (tmp_path / "over").touch()
         found = evicted | endings(ranks, 2)
@@ -86,6 +85,22 @@ def test_of_a_network_that_is_split_in_halves_one_goes_on_and_the_other_says_why
     assert min(found.values())[0] in {key for key, _ in goes_on}, "it has the lowest key"
     are_as_undisturbed([one for _, one in goes_on])
     assert goes_on[0][1].epochs == goes_on[1][1].epochs
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_of_a_network_that_is_split_in_thirds_none_goes_on_and_all_come_together_again(
+    tmp_path: Path,
+) -> None:
+    ways = [(one, other) for one, other in permutations(range(6), 2) if one // 2 != other // 2]
+    with opened(Network(rate_bits=1e9), 6) as bed, Ranks(comes_together, 6, tmp_path, bed=bed) as ranks:
+        hear(ranks, dict.fromkeys(range(6), "trains"))
+        bed.cut_ways(ways)
+        hear(ranks, dict.fromkeys(range(6), "waiting for members: 2 of the 6 that decide"))
+        bed.heal_ways(ways)
+        (tmp_path / "whole").touch()
+        found = [*endings(ranks, 6).values()]
+    are_as_undisturbed(found)
+    assert len({one.epochs[-1] for one in found}) == 1
 
 
 @pytest.mark.parametrize("victim", [1, 3], ids=["a donor", "the joiner"])

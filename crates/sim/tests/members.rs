@@ -284,6 +284,22 @@ fn who_is_lost_again_and_again_waits_longer_each_time() {
 }
 
 #[test]
+fn who_was_silent_for_a_moment_is_in_or_out_before_the_next_loss() {
+    // An epoch without it may have been accepted, and not be decided when it is heard again. If that stays so until another one
+    // dies, the two of them are lost at once, and of three members the last waits for good.
+    for (silent, dies) in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
+        for number in 0..3 * 8 * 6 {
+            let (delay, ticks, begin) = (1 + number % 3, 8 + number / 3 % 8, 8 + number / 24);
+            let faults =
+                vec![(begin, Fault::Stop(silent, ticks)), (begin + ticks + 40, Fault::Kill(dies, true))];
+            let plan = Plan { delay, calm: 100, ..calm(3, 0, faults) };
+            let report = run(&plan).unwrap_or_else(|wrong| panic!("{:?}: {wrong}", plan.faults));
+            assert_eq!(report.waiting, 0, "{delay} {:?}", plan.faults);
+        }
+    }
+}
+
+#[test]
 fn two_that_join_within_a_short_time_cost_one_epoch() {
     let joins = vec![(10, Fault::Join(4)), (12, Fault::Join(5))];
     let plan = Plan { members: 6, ..calm(4, 0, joins) };

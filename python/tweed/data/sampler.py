@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 from tweed.errors import DataError, UsageError
@@ -51,10 +51,10 @@ class GlobalOrder:
     def samples(self, places: Sequence[int]) -> list[int]:
         """Which samples stand at these places."""
         found: list[int] = []
-        for place in places:
-            number, within = divmod(place, self.numel)
+        for number, those in groupby(places, lambda place: place // self.numel):
             key = splitmix64(self.seed ^ splitmix64(number))
-            found.append(int(permutation(0, self.numel, self.numel, key)[within]))
+            order = permutation(0, self.numel, self.numel, key).numpy()
+            found += order[[place % self.numel for place in those]].tolist()
         return found
 
 

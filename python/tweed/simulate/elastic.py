@@ -10,6 +10,7 @@ which knows what it does about a step. What is virtual is the network between th
 with the next tick, and what befalls workers: before one has contributed, or within the exchange, so that any
 part of the others has the result. Ticks of silence are to seconds as they are live. At all times more than
 half of an epoch live, or they would wait for good: a fault waits for that, and for those whom it befalls.
+When all steps have counted nothing befalls them any more, and all come back in.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import copy
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -96,6 +97,7 @@ class Run:
       params: of all members at the end, `[numel]`.
       sampler: where the steps are then.
       counts: by sample, how often it is in an update that counted.
+      faults: that came about, by kind.
       epochs: that were agreed after the first.
       kills: workers that died.
       evicted: workers that were stopped, or not heard, until the others went on without them.
@@ -106,6 +108,7 @@ class Run:
     params: Tensor
     sampler: Sampler
     counts: Counter[int] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
     epochs: int = 0
     kills: int = 0
     evicted: int = 0
@@ -122,7 +125,8 @@ class _Worker:
         self.params: nn.Parameter = nn.Parameter(start.clone())
         self.optimizer = training.optimizer([self.params])
         self.member = Member(key, training.sampler)
-        self.epoch = 0
+        self.epoch = 0  # that it has entered
+        self.knows = node.epoch_number()
         if donor is not None:
             self.optimizer.load_state_dict(copy.deepcopy(donor.optimizer.state_dict()))
             self.member = Member(key, donor.member.sampler, result=donor.member.commit.result)
@@ -155,7 +159,12 @@ def _key(number: int) -> str:
 
 
 class _Members:
-    """The living workers by key, the messages between them, and what they agree on."""
+    """The living workers by key, the messages between them, and what they agree on.
+
+    Attributes:
+      epochs: all that came about, by number, as the first that knew it had it.
+      ways: from one to another, that are cut.
+    """
 
     def __init__(self, count: int, training: Training) -> None:
         self.settings = {**_SETTINGS, "min_members": 1, "max_members": count}
@@ -165,10 +174,11 @@ class _Members:
             me[0]: _Worker(_core.MemberNode.founder(me, first, [], self.settings), me[0], training, None)
             for me in first
         }
+        self.epochs: dict[int, Any] = {1: self.workers[_key(0)].node.epoch()}
         self._lives = 0
         self._under_way: list[tuple[str, str, bytes]] = []
         self.stopped: set[str] = set()
-        self.ways: set[tuple[str, str]] = set()  # that are cut
+        self.ways: set[tuple[str, str]] = set()
 
     def tick(self) -> None:
         """Delivers what was sent, and lets time pass. What is for a stopped process waits for it."""
@@ -184,6 +194,14 @@ class _Members:
             worker.node.step(worker.member.counted)
             worker.node.tick()
             self._under_way += [(key, to, message) for to, message in worker.node.poll()]
+            if worker.node.epoch_number() > worker.knows:
+                self._note(worker)
+
+    def _note(self, worker: _Worker) -> None:
+        """It knows another epoch."""
+        epoch, worker.knows = worker.node.epoch(), worker.node.epoch_number()
+        agreed = self.epochs.setdefault(worker.knows, epoch)
+        assert epoch == agreed, f"an epoch is agreed twice: {epoch} and {agreed}"
 
     def kill(self, key: str) -> None:
         """The others' kernels tell of it."""
@@ -195,12 +213,16 @@ class _Members:
         """A process of the same key wants to join, with a copy of another's state."""
         self._lives += 1
         node = _core.MemberNode.joiner((key, self._lives), list(self.workers), self.settings)
-        donor = max(self.workers.values(), key=lambda worker: worker.member.counted)
-        self.workers[key] = _Worker(node, key, self._training, donor)
+        self.workers[key] = _Worker(node, key, self._training, self.furthest())
+
+    def furthest(self) -> _Worker:
+        """Of the newest epoch's members who has counted the most steps: others may be out and not know it."""
+        members = (self.workers.get(key) for key, _ in self.epochs[self.number()][1])
+        return max(filter(None, members), key=lambda worker: worker.member.counted)
 
     def number(self) -> int:
         """Of the newest epoch that any of them knows."""
-        return max(epoch[0] for worker in self.workers.values() if (epoch := worker.node.epoch()))
+        return max(worker.knows for worker in self.workers.values())
 
     def leave_evicted(self) -> list[str]:
         """Processes that have been told that the others go on without them end."""
@@ -209,19 +231,27 @@ class _Members:
             self.kill(key)
         return found
 
-    def settle(self) -> list[str]:
-        """Lets them agree. Returns the keys of members in the order of their ranks."""
+    def settle(self, *, calm: bool = False) -> list[str]:
+        """Lets them agree. Returns the keys of members in the order of their ranks.
+
+        Args:
+          calm: none of them wants another epoch either.
+        """
         for _ in range(_MOST_TICKS):
-            if (ranks := self._agreed()) is not None:
+            ranks = self._agreed()
+            if ranks is not None and not (calm and self._change(ranks)):
                 return ranks
             self.tick()
         raise AssertionError({key: worker.node.standing() for key, worker in self.workers.items()})
 
+    def _change(self, ranks: list[str]) -> bool:
+        return any(self.workers[key].node.standing()[0] != "settled" for key in ranks)
+
     def _agreed(self) -> list[str] | None:
-        epochs = {key: worker.node.epoch() for key, worker in self.workers.items()}
-        last = max((epoch for epoch in epochs.values() if epoch), key=lambda epoch: epoch[0])
-        ranks = [key for key, _ in last[1]]
-        return ranks if all(epochs.get(key) == last for key in ranks) else None
+        last = self.number()
+        ranks = [key for key, _ in self.epochs[last][1]]
+        known = all(key in self.workers and self.workers[key].knows == last for key in ranks)
+        return ranks if known else None
 
 
 def train(
@@ -243,7 +273,7 @@ def train(
 
     Raises:
       UsageError: a fault that virtual members cannot have, or of one that is none of them.
-      AssertionError: members differ or do not agree: a defect of tweed.
+      AssertionError: members differ, do not agree or do not come back: a defect of tweed.
     Cost: `steps` times `members` gradients, and some 10 messages per pair of members and step.
     """
     waiting = deque(faults)
@@ -257,8 +287,23 @@ def train(
         step = _Step(group, training, ranks, run, rng)
         step.walk(number, waiting)
         away.update({key: int(rng.integers(1, 4)) for key in step.gone})
-    run.params, run.epochs = group.workers[group.settle()[0]].params.detach(), group.number() - 1
+    _reunite(group, run, away, members)
+    run.params, run.epochs = group.workers[_key(0)].params.detach(), group.number() - 1
     return run
+
+
+def _reunite(group: _Members, run: Run, away: Counter[str], members: int) -> None:
+    """Nothing befalls them any more: all come back, and have the same model."""
+    for _ in range(_MOST_TICKS):
+        if len(_let_in(group, run, away)) == members:
+            _are_same([*group.workers.values()], run.sampler, "at the end")
+            return
+    raise AssertionError(f"of {members} members {len(group.settle())} are in")
+
+
+def _are_same(workers: Sequence[_Worker], sampler: Sampler, when: str) -> None:
+    same = (one.member.sampler == sampler and torch.equal(one.params, workers[0].params) for one in workers)
+    assert all(same), f"members differ {when}"
 
 
 def _let_in(group: _Members, run: Run, away: Counter[str]) -> list[str]:
@@ -294,7 +339,7 @@ def _enter(group: _Members, ranks: list[str]) -> Take | SumAnew | None:
 
 def _feed(group: _Members) -> None:
     """Who has joined or waits to be let in takes the result of the last step."""
-    given = max(group.workers.values(), key=lambda worker: worker.member.counted).member
+    given = group.furthest().member
     for worker in group.workers.values():
         if worker.member.behind and worker.member.counted < given.counted:
             worker.take(given)
@@ -318,15 +363,18 @@ class _Step:
     def walk(self, number: int, waiting: deque[tuple[int, Fault]]) -> None:
         """What is due by this step befalls members, one after the other, as long as it does not count."""
         while waiting and waiting[0][0] <= number and self._may(waiting[0][1]):
-            if self._struck(waiting.popleft()[1]):
+            fault = waiting.popleft()[1]
+            self.run.faults[fault.kind] += 1
+            if self._struck(fault):
                 break
         self._contribute()
         self._finish()
 
     def _may(self, fault: Fault) -> bool:
         """Those whom it befalls are in, and more than half of the members are left."""
-        keys = _keys(fault)
-        return set(keys) <= set(self.ranks) and len(keys) <= (len(self.ranks) - 1) // 2
+        keys, here = _keys(fault), len(self.ranks)
+        lost = 0 if fault.kind == "cut" and here > len(keys) else len(keys)  # a third reaches both ends
+        return set(keys) <= set(self.ranks) and lost <= (here - 1) // 2
 
     def _struck(self, fault: Fault) -> bool:
         """It befalls them, the others agree. Whether the step counts at all of them then."""
@@ -337,7 +385,8 @@ class _Step:
         if not early:
             self._exchange_in_part()
             (self._kill if fault.kind == "kill" else self._last)(fault)
-        self.ranks = self.group.settle()
+        # Who was silent for a moment may be on its way out: with a next fault that could be half of them.
+        self.ranks = self.group.settle(calm=True)
         if self.group.number() > epoch:
             return self._after_loss()
         return self._exchange_goes_on()
@@ -420,6 +469,4 @@ class _Step:
         places = {*before.again, *range(before.cursor, now.cursor)}.difference(now.again)
         self.run.counts.update(now.order.samples([*places]))
         self.run.sampler = now
-        for worker in workers:
-            same = worker.member.sampler == now and torch.equal(worker.params, workers[0].params)
-            assert same, f"members differ after step {before.step}"
+        _are_same(workers, now, f"after step {before.step}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -124,13 +124,23 @@ class Bed(Ground):
 
         Raises: as `cut`.
         """
-        self._check(sender, receiver)
-        self._ways.append((sender, receiver))
-        self._set_rules()
+        self.cut_ways([(sender, receiver)])
 
     def heal_way(self, sender: int, receiver: int) -> None:
         """Takes back one `cut_way`."""
-        self._ways.remove((sender, receiver))
+        self.heal_ways([(sender, receiver)])
+
+    def cut_ways(self, ways: Collection[tuple[int, int]]) -> None:
+        """`cut_way` of each of these, all at one moment."""
+        for way in ways:
+            self._check(*way)
+        self._ways += ways
+        self._set_rules()
+
+    def heal_ways(self, ways: Collection[tuple[int, int]]) -> None:
+        """Takes back `cut_ways`, at one moment too."""
+        for way in ways:
+            self._ways.remove(way)
         self._set_rules()
 
     def _check(self, *ranks: int) -> None:

@@ -64,7 +64,7 @@ pub struct Node {
     heartbeat_at: u64,
     ask_at: u64,
     /// Since when there has been reason for another epoch, by reason.
-    since: [Option<u64>; 3],
+    since: [Option<u64>; 4],
     ballot_began: u64,
     pause_until: u64,
     outdone: u32,
@@ -127,7 +127,7 @@ impl Node {
             leaving: false,
             heartbeat_at: 0,
             ask_at: 0,
-            since: [None; 3],
+            since: [None; 4],
             ballot_began: 0,
             pause_until: 0,
             outdone: 0,
@@ -348,7 +348,7 @@ impl Node {
         }
         self.acceptor = Acceptor::default();
         self.proposer.stop();
-        self.since = [None; 3];
+        self.since = [None; 4];
         (self.heartbeat_at, self.pause_until, self.outdone) = (0, 0, 0);
         self.remember(epoch.members.iter().map(|member| member.key));
         self.epoch = Some(epoch.clone());

@@ -44,6 +44,11 @@ impl Proposer {
         !matches!(self.phase, Phase::Idle)
     }
 
+    /// Whether voters are asked to accept an epoch: it may be decided.
+    pub fn is_accepting(&self) -> bool {
+        matches!(self.phase, Phase::Accepting { .. })
+    }
+
     /// The ballot that is under way, or was the last one.
     pub fn ballot(&self) -> Ballot {
         Ballot { round: self.round, by: self.me }

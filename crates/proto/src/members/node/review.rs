@@ -7,8 +7,8 @@ use crate::members::{Epoch, Member, Seat, Standing, Voters, Why, Witness};
 /// What a member would propose now.
 struct Change {
     epoch: Epoch,
-    /// Whether something is lost, somebody joins, a missing link works again.
-    why: [bool; 3],
+    /// Whether something is lost, somebody joins, a missing link works again, a vote has begun.
+    why: [bool; 4],
     /// A link between two that are kept is found broken: one of both may be gone, which others do not know yet. Or others may
     /// still be found to hear whom this one does not.
     unsure: bool,
@@ -22,7 +22,7 @@ impl Node {
     /// Looks at what is known, and proposes an epoch if there is reason and it is this member's turn.
     pub(super) fn review(&mut self) {
         let Some(change) = self.change() else {
-            self.since = [None; 3];
+            self.since = [None; 4];
             self.proposer.stop();
             self.standing = Standing::Settled;
             return;
@@ -31,6 +31,8 @@ impl Node {
             *since = if why { since.or(Some(self.now)) } else { None };
         }
         if let Some(why) = self.obstacle(&change) {
+            // When it is gone, as a network is whole again, all that are reached are heard before anybody is given up.
+            self.pause_until = self.pause_until.max(self.now + self.settings.heartbeat + 2);
             self.proposer.stop();
             self.standing = Standing::Waiting(why);
             return;
@@ -58,7 +60,7 @@ impl Node {
     fn turn(&self, change: &Change) -> u64 {
         let s = &self.settings;
         let loss = if change.unsure { s.heartbeat + 2 } else { 0 };
-        let delays = [loss, s.batch, s.silence];
+        let delays = [loss, s.batch, s.silence, 4 * s.stagger]; // by then whoever has begun has given up
         let due = self.since.iter().zip(delays).filter_map(|(since, delay)| Some((*since)? + delay));
         due.min().unwrap_or(self.now) + change.before * s.stagger
     }
@@ -105,7 +107,9 @@ impl Node {
         let room = self.settings.max_members.saturating_sub(epoch.members.len());
         epoch.members.extend(self.joins.members().take(room));
         let join = epoch.members.len() > kept.len() || epoch.voters != last.voters;
-        let why = [loss || fresh, join, mended];
+        // Who was lost may have come back; but what was accepted would be decided with the next loss, and cost that one then.
+        let begun = self.acceptor.accepted.is_some() || self.proposer.is_accepting();
+        let why = [loss || fresh, join, mended, begun];
         // Who is new may hear one that is not reached, and say so with its first heartbeat.
         let unsure = fresh || (lost && self.view.has_new(last, self.now));
         why.contains(&true).then_some(Change { epoch, why, unsure, stay: kept.len(), before })
