@@ -47,6 +47,8 @@ _SETTINGS = {
 #: Agreeing takes a few ticks; after so many it is a defect.
 _MOST_TICKS = 1000
 _TICKS_PER_STEP = 2
+#: What a ballot asks for may be under way for so long, and is seen by nobody.
+_VOTE_TICKS = 5 * _SETTINGS["stagger"]
 #: Live, a member is lost after a second of silence.
 _TICKS_PER_S = _SETTINGS["silence"]
 _KINDS = ("kill", "stop", "cut")
@@ -235,11 +237,13 @@ class _Members:
         """Lets them agree. Returns the keys of members in the order of their ranks.
 
         Args:
-          calm: none of them wants another epoch either.
+          calm: none of them wants another epoch either, for as long as a vote may be open.
         """
+        still = 0
         for _ in range(_MOST_TICKS):
             ranks = self._agreed()
-            if ranks is not None and not (calm and self._change(ranks)):
+            still = 0 if ranks is None or self._change(ranks) else still + 1
+            if ranks is not None and (still > _VOTE_TICKS or not calm):
                 return ranks
             self.tick()
         raise AssertionError({key: worker.node.standing() for key, worker in self.workers.items()})
