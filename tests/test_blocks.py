@@ -38,7 +38,7 @@ NOT_RUN = {
     ),
     "elastic=Elastic(2, 8)": (
         "members come and go; tests/attach/test_elastic.py runs it",
-        "dataset schedule",
+        "dataset schedule DistributedDataParallel",
     ),
     "elastic=Elastic(1, 8))  # at all": ("replicas; tests/attach/test_replica.py runs it", "fully_shard"),
     "closure = run.closure(": ("members; tests/attach/test_member_closures.py runs it", "run batch dataset"),
