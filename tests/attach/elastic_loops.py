@@ -234,7 +234,8 @@ def joins(
     store, last = dist.TCPStore("127.0.0.1", port, is_master=False), 10**6
     control = among(store, rank, size - 1, Elastic(1, size))
     trainee, iterations = Trainee(rank), 0
-    with tweed.attach(trainee.model, trainee.optimizer, strategy, elastic=control) as run:
+    # Each parameter is a part of the sum.
+    with tweed.attach(trainee.model, trainee.optimizer, strategy, elastic=control, bucket_bytes=1) as run:
         trainee.keep(run)
         deal: Any = {batch: BATCH if batch == "batch" else PER_MEMBER}
         for x, y in run.batches(dataset(), 10**6, seed=3, check_every=1, **deal):

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 import tweed
 from tests.attach.elastic_loops import (
@@ -40,6 +41,7 @@ from tweed.attach.elastic import ElasticTraining
 from tweed.attach.gradient import GradientExchange
 from tweed.attach.member_checks import check_strategy
 from tweed.attach.member_data import Feed
+from tweed.attach.member_ddp import DdpExchange
 from tweed.attach.member_gradients import MemberGradients
 from tweed.attach.member_steps import MemberSteps
 from tweed.cadence import EventTriggered, LocalSteps, Moves
@@ -123,9 +125,10 @@ def test_who_joins_deals_as_the_others_do_with_a_batch_per_member(victim: int | 
     assert len({(one.digest, one.counted) for one in found}) == 1
 
 
-def test_who_leaves_ends_its_loop_and_more_members_than_samples_are_no_harm() -> None:
+@pytest.mark.parametrize("options", [{}, {"in_parts": True}, {"ddp": {"static_graph": True}}])
+def test_who_leaves_ends_its_loop_and_more_members_than_samples_are_no_harm(options: dict[str, Any]) -> None:
     place = store()
-    with Ranks(trains, 3, place.port, {1: -KILLED_AT}, {}) as ranks:
+    with Ranks(trains, 3, place.port, {1: -KILLED_AT}, options) as ranks:
         stayed, left, other = ranks.join(60)
     assert stayed.digest == other.digest and KILLED_AT < left.counted < STEPS == stayed.counted
     assert torch.allclose(stayed.flat, undisturbed(STEPS), rtol=0, atol=1e-12)
@@ -395,6 +398,41 @@ def test_a_place_that_strangers_reach_needs_a_secret(monkeypatch: pytest.MonkeyP
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(UsageError, match=r"without a secret nothing listens on 0\.0\.0\.0"):
         start(dist.HashStore(), 0, 1, Elastic(1, 1, host="0.0.0.0"))
+
+
+def test_ddp_that_has_a_hook_is_refused_before_anybody_is_met() -> None:
+    trainee = Trainee(0)
+    trainee.wrap()
+    try:
+        trainee.model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+        with pytest.raises(UsageError, match="has a communication hook already"):
+            tweed.attach(trainee.model, trainee.optimizer, elastic=Elastic(1, 1))
+    finally:
+        dist.destroy_process_group()
+
+
+def test_a_second_pass_through_ddp_for_one_batch_is_refused() -> None:
+    """DDP itself calls no hook in it, and would add this member's own gradient to the mean."""
+    trainee = Trainee(0)
+    trainee.wrap()
+    try:
+        place, (x, y) = Alone(Stats(), Owners(0, 1, Mean())), dataset()[:2]
+        params, reducers = dict(trainee.model.module.named_parameters()), list[MemberGradients]()
+
+        def made(groups: Groups) -> MemberGradients:
+            reducers.append(MemberGradients(groups, [], lambda: None))
+            return reducers[0]
+
+        DdpExchange(trainee.model, params, place, 1, made)
+        reducers[0].steps = steps_of(FakeRun([4, 5]), trainee)
+        reducers[0].steps.begin(2, None)
+        loss = (trainee.model(x) - y).square().mean()
+        loss.backward(retain_graph=True)
+        assert all((param.grad == 1).all() for param in params.values())  # the mean, as `FakeRun` has it
+        with pytest.raises(UsageError, match="one backward pass"):
+            loss.backward()
+    finally:
+        dist.destroy_process_group()
 
 
 def test_ddp_over_several_processes_is_told_to_have_a_group_of_one() -> None:

@@ -19,8 +19,9 @@ log = logging.getLogger("tweed")
 
 IN_DDP = (
     "{}, which exchanges gradients too, so that each would be exchanged twice. Train through the plain "
-    "model; or keep DistributedDataParallel and leave out attach. With Accelerate: leave the model out of "
-    "prepare(). Lightning's strategy ddp and Transformers' Trainer wrap the model by themselves: omit "
+    "model; or keep DistributedDataParallel and leave out attach. Members that come and go may have it over "
+    "a group of their own process each, and attach it (docs/elastic.md). With Accelerate: leave the model "
+    "out of prepare(). Lightning's strategy ddp and Transformers' Trainer wrap the model by themselves: omit "
     "attach there"
 )
 

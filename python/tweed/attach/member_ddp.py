@@ -21,6 +21,7 @@ from torch.nn import Parameter
 from torch.nn.parallel import DistributedDataParallel
 
 from tweed.attach.gradient import GradientExchange
+from tweed.attach.member_gradients import MemberGradients
 from tweed.errors import UsageError
 from tweed.exchange.gradients import GradientReducer, Groups
 from tweed.exchange.place import Place
@@ -34,10 +35,15 @@ _MORE = (
 
 
 def check_alone(model: DistributedDataParallel) -> None:
-    """Raises UsageError if DDP is to exchange with other processes."""
+    """Raises UsageError if DDP is to exchange with other processes, or has a hook."""
     group: dist.ProcessGroup = model.process_group
     if group.size() > 1:
         raise UsageError(_MORE.format(group.size()))
+    if model._comm_hooks:
+        raise UsageError(
+            "the model's DistributedDataParallel has a communication hook already, and takes one for good: "
+            "members need it. Put the model into a new one; compression is a strategy's, such as top_k:0.01"
+        )
 
 
 class DdpExchange(GradientExchange):
@@ -55,14 +61,24 @@ class DdpExchange(GradientExchange):
         bucket_bytes: int,
         made: Callable[[Groups], GradientReducer],
     ) -> None:
-        super().__init__(params, place, bucket_bytes, made)
         self._closed = False
+        self._numel = len(params.keys() - model.parameters_to_ignore)
+        super().__init__(params, place, bucket_bytes, made)
         self._waiting: list[tuple[dict[Parameter, Tensor], Tensor, torch.futures.Future[Tensor]]] = []
         model.register_comm_hook(None, lambda _, bucket: self._take_bucket(bucket))
 
     def _listen(self, params: Mapping[str, Parameter]) -> list[Any]:
-        """DDP has hooks of its own."""
-        return []
+        """DDP has hooks of its own, and calls none in a second pass over what one forward pass has left."""
+
+        def check(_: Tensor) -> None:
+            assert isinstance(self.reducer, MemberGradients)  # a member's
+            if self.reducer.steps is not None:
+                self.reducer.steps.check()
+
+        return [
+            param.register_post_accumulate_grad_hook(check)  # type: ignore[no-untyped-call]
+            for param in params.values()
+        ]
 
     def _take_bucket(self, bucket: Any) -> torch.futures.Future[Tensor]:
         """All gradients of one of DDP's buckets are there. They are means when what this returns is done."""
@@ -72,7 +88,6 @@ class DdpExchange(GradientExchange):
             return done
         if not self._open and self.reducer.wanted():
             self._begin()
-            self._waiting = []  # of a pass that was broken off
         given: dict[Parameter, Tensor] = dict(zip(bucket.parameters(), bucket.gradients(), strict=True))
         self._waiting.append((given, bucket.buffer(), done))
         for param, gradient in given.items():
@@ -81,7 +96,9 @@ class DdpExchange(GradientExchange):
                 gradients.bucket.views[index].copy_(gradient)
                 gradients.given.add(index)
         self._start_full()
-        if bucket.is_last():
+        if (
+            sum(len(given) for given, *_ in self._waiting) == self._numel
+        ):  # a static graph calls none the last
             self._exchange()
             self._give_back()
         return done

@@ -124,6 +124,14 @@ class MemberSteps:
         count = -(-numel // (self._at_most or max(1, numel)))
         return pairwise(-(-numel * number // max(1, count)) for number in range(count + 1))
 
+    def check(self) -> None:
+        """A backward pass runs. Raises: UsageError if it is of no batch."""
+        if self._phase is not Phase.DRAWN:
+            raise UsageError(
+                "a backward pass, or optimizer.step(), without samples of its own: members that come and go "
+                "take one backward pass and one step for each batch of run.batches(); add losses up first"
+            )
+
     def start(self, total: Tensor, ready: int) -> None:
         """The first `ready` values of what `computed` is to take are there, and stay as they are."""
         if self._phase is Phase.DRAWN and self._due and self.samples == len(self._due):
@@ -132,13 +140,9 @@ class MemberSteps:
     def computed(self, total: Tensor) -> Tensor | None:
         """Takes the sum over the batch's samples, `[numel]`. Returns the mean of the step; None: not yet.
 
-        Raises: UsageError if it is of no batch.
+        Raises: see `check`.
         """
-        if self._phase is not Phase.DRAWN:
-            raise UsageError(
-                "a backward pass, or optimizer.step(), without samples of its own: members that come and go "
-                "take one backward pass and one step for each batch of run.batches(); add losses up first"
-            )
+        self.check()
         self._phase = Phase.VOID
         try:
             if self._due is not None:

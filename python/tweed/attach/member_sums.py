@@ -58,6 +58,10 @@ class PackedSums:
     def start(self, contribution: Tensor, ready: int, group: dist.ProcessGroup, step: int, met: int) -> None:
         """See `Sum`: nothing, as packets are of whole gradients."""
 
+    def stop(self) -> bool:
+        """See `Sum`."""
+        return False
+
     def __call__(
         self, contribution: Tensor, samples: int, group: dist.ProcessGroup, step: int, met: int
     ) -> Tensor:

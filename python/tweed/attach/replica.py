@@ -48,7 +48,8 @@ from tweed.exchange.shards import is_spread, load_whole, whole
 _NO_SHARDS = (
     "members that come and go make their process group themselves, anew whenever they change: leave "
     "init_process_group() out. Or, if a member is several processes, spread the model over them by "
-    "torch's fully_shard() before attach; {}"
+    "torch's fully_shard() before attach; or attach a model in DistributedDataParallel over a group of this "
+    "process alone; {}"
 )
 
 

@@ -127,8 +127,12 @@ class Groups:
         """There is a next epoch: calls that wait for who is lost with it are aborted."""
         with self._standing:
             if breaks(self._members, self._meeting.epoch, epoch, self._without):
-                assert self.group is not None  # it has members
-                self.group._get_backend(torch.device("cpu")).abort()
+                self.abort()
+
+    def abort(self) -> None:
+        """Ends the calls of the group, if there is one, at all its members."""
+        if self.group is not None:
+            self.group._get_backend(torch.device("cpu")).abort()
 
     def _next_meeting(self) -> tuple[Epoch, Meeting]:
         """One of the last epoch has the store, and says where; the others wait for that.

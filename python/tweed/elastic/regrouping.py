@@ -74,6 +74,10 @@ class Regrouping:
         """Ends the group, if there is one."""
         self._groups.leave()
 
+    def abort(self) -> None:
+        """Ends the calls of the group, if there is one, at all its members."""
+        self._groups.abort()
+
     def is_in(self, epoch: Epoch, meeting: Meeting) -> bool:
         """This process is a member of it."""
         return self._control.key in epoch.members

@@ -171,7 +171,7 @@ class ElasticRun:
         self._member.repeat(local.step.is_within)
         while not local.step.is_held and self._member.counted == local.given:
             if self._control.is_out(local.given, self._regrouping.epoch):
-                self._regrouping.leave()
+                self._leave()
                 raise Left(f"this process has left with {local.given} steps")
             if self._offered != local.given:
                 self._control.give_state(local.given, lambda: local.now)
@@ -186,6 +186,7 @@ class ElasticRun:
                 continue
             except LOSSES:
                 pass  # the error has hold of what was to be summed, and ends here
+            self._stop_sum()
             self._regrouping.regroup()
             self._paused()
         return None
@@ -194,6 +195,7 @@ class ElasticRun:
         """The step counts; or there are samples to compute before."""
         regrouping = self._regrouping
         if regrouping.may_enter(self._control.epoch, self._control.meeting):
+            self._stop_sum()
             regrouping.enter()
             self._paused()
         if not self._local.step.is_within:
@@ -204,11 +206,21 @@ class ElasticRun:
         if (samples := self._member.samples()) is not None:
             return samples
         contribution, samples_in_it = self._member.contribution
-        self._local.summed(self._total(contribution, samples_in_it, *self._place))
+        self._local.summed(self._total(contribution, samples_in_it, *self._sum_of))
         return None
 
+    def _stop_sum(self) -> None:
+        """This process goes on to another group: others may wait for it in what has begun in this one, and
+        hear so."""
+        if self._total.stop():
+            self._regrouping.abort()
+
+    def _leave(self) -> None:
+        self._stop_sum()
+        self._regrouping.leave()
+
     @property
-    def _place(self) -> tuple[dist.ProcessGroup, int, int]:
+    def _sum_of(self) -> tuple[dist.ProcessGroup, int, int]:
         """Of a sum: the group, the step, and how many groups there were."""
         return self._regrouping.group, self._local.given, len(self.epochs)
 
@@ -222,7 +234,7 @@ class ElasticRun:
         `contribute` has it whole."""
         if self._member.commit.contribution is None:
             with suppress(*LOSSES):  # such a group stays broken, and `due` finds it so
-                self._total.start(contribution, ready, *self._place)
+                self._total.start(contribution, ready, *self._sum_of)
 
     def contribute(self, total: Tensor, samples: int | None = None) -> None:
         """The sum of the gradients of the first `samples` of those that are due, `[numel]`; None: of all.
@@ -305,7 +317,7 @@ class ElasticRun:
 
     def close(self) -> None:
         """Ends the group, also after a failure."""
-        self._regrouping.leave()
+        self._leave()
 
     def _begin(self, first: Callable[[], None] | None) -> None:
         """Rank 0 does what is to be done once before the next step."""

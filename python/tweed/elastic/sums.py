@@ -25,6 +25,10 @@ class Sum(Protocol):
         """The first `ready` values of this member's contribution to a step are there, and stay as they are:
         their sum may begin. It raises what a lost member makes of calls."""
 
+    def stop(self) -> bool:
+        """Its group ends: forgets what has begun there. Whether anything had."""
+        ...
+
     def __call__(
         self, contribution: Tensor, samples: int, group: dist.ProcessGroup, step: int, met: int
     ) -> Tensor:
@@ -69,13 +73,20 @@ class WholeSums:
         total = self._begun(contribution, step, met)
         total[last:-1] = contribution[last:]
         total[-1] = samples
-        works, self._works, self._total, self._of = self._works, [], None, (-1, -1)
-        for work in [*works, _started(total[last:], group)]:
+        works = [*self._works, _started(total[last:], group)]
+        self.stop()
+        for work in works:
             work.wait()
         self._stats.bytes_exchanged += total.numel() * total.element_size()
         self._stats.waiting_s += wait.seconds()
         wait.end()
         return total
+
+    def stop(self) -> bool:
+        """See `Sum`."""
+        begun = bool(self._works)
+        self._works, self._total, self._of = [], None, (-1, -1)
+        return begun
 
     def _begun(self, contribution: Tensor, step: int, met: int) -> Tensor:
         if self._total is None or self._of != (step, met):

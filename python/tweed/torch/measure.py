@@ -63,21 +63,23 @@ class Measured:
     def __init__(self) -> None:
         self._links: dict[str, tuple[float, Links]] = {}
 
-    def note(self, descriptor: bytes, links: Links, now: float) -> None:
-        """Forgets, too, what does not hold any more."""
-        self._links = {uid: (then, one) for uid, (then, one) in self._links.items() if now - then < _HOLDS_S}
-        self._links[_uid(descriptor)] = now, links
+    def note(self, descriptor: bytes, links: Links, then: float) -> None:
+        """They were measured then. What is newer stays; what does not hold any more is forgotten."""
+        uid = _uid(descriptor)
+        self._links = {known: (at, one) for known, (at, one) in self._links.items() if then - at < _HOLDS_S}
+        if uid not in self._links or self._links[uid][0] < then:
+            self._links[uid] = then, links
 
-    def link(self, descriptor: bytes, now: float) -> Links | None:
-        """To that process; None: it is not known."""
-        then, links = self._links.get(_uid(descriptor), (-math.inf, None))
-        return links if now - then < _HOLDS_S else None
+    def link(self, descriptor: bytes, now: float) -> tuple[float, Links] | None:
+        """To that process, and when that was measured; None: it is not known."""
+        found = self._links.get(_uid(descriptor))
+        return found if found is not None and now - found[0] < _HOLDS_S else None
 
     def links(self, descriptors: Sequence[bytes], now: float | None = None) -> Links | None:
         """The slowest to all of them; None: one is not known."""
         now = time.monotonic() if now is None else now
         found = [one for descriptor in descriptors if (one := self.link(descriptor, now)) is not None]
-        return slowest(found) if len(found) == len(descriptors) else None
+        return slowest([links for _, links in found]) if len(found) == len(descriptors) else None
 
 
 def _uid(descriptor: bytes) -> str:
@@ -95,6 +97,7 @@ class _Watched:
     group: Group
     watch: Watch
     descriptors: Sequence[bytes]
+    of_members: bool
 
     def doubting(self, rank: int, short_s: float) -> _Watched:
         """The same, where a long message to `rank` that takes long raises, if no long packet reaches it."""
@@ -122,11 +125,10 @@ class _Watched:
             "INTERFACE mtu 1280; `ping -M do -s 1472 ADDRESS` shows it"
         )
 
-    def note(self, links: Sequence[Links | None]) -> None:
-        """By rank, what is known now, for groups that are made later."""
-        for descriptor, one in zip(self.descriptors, links, strict=True):
-            if one is not None:
-                MEASURED.note(descriptor, one, time.monotonic())
+    def note(self, worst: Links | None, age_s: float) -> None:
+        """What is known of all members, for the groups that they make later."""
+        for descriptor in self.descriptors if self.of_members and worst is not None else ():
+            MEASURED.note(descriptor, worst, time.monotonic() - age_s)
 
     def send(self, rank: int, message: Tensor) -> None:
         send(self.group, rank, message, self.watch)
@@ -141,6 +143,8 @@ def agree(
     watch: Watch,
     descriptors: Sequence[bytes],
     missing: Sequence[tuple[int, int]] = (),
+    *,
+    of_members: bool = False,
 ) -> Plan:
     """Measures what is not known, plans, and has all ranks of `group` run by the plan. All must call it.
 
@@ -151,10 +155,12 @@ def agree(
         is no part of it, so the group cannot tell of it.
       descriptors: of its ranks (`Node.descriptor`).
       missing: pairs of ranks that had better not send to each other.
+      of_members: that come and go: any of them may have rank 0 next, and takes what the worst link can do for
+        what is known of all.
 
     Raises: DeadlineExceeded where short messages cross and long ones do not; at rank 0, which tells why.
     """
-    watched = _Watched(group, watch, descriptors)
+    watched = _Watched(group, watch, descriptors, of_members)
     chosen = _lead(watched, overrules, missing) if group.rank == 0 else _follow(watched)
     group.adopt(chosen.rows())
     return chosen
@@ -163,27 +169,30 @@ def agree(
 def _lead(watched: _Watched, overrules: Mapping[str, str], missing: Sequence[tuple[int, int]]) -> Plan:
     group = watched.group
     found = _found(watched)
-    worst = slowest(found.values()) if found else None
+    worst = slowest([links for _, links in found.values()]) if found else None
     chosen = plan(group.size, worst or NETWORK, overrules, missing)
-    told = json.dumps([chosen.to_json(), worst and (worst.latency_s, worst.bandwidth)])
-    text = torch.frombuffer(bytearray(told.encode()), dtype=torch.uint8)
+    age_s = time.monotonic() - min((then for then, _ in found.values()), default=0.0)
+    message = json.dumps([chosen.to_json(), worst and (worst.latency_s, worst.bandwidth), age_s])
+    text = torch.frombuffer(bytearray(message.encode()), dtype=torch.uint8)
     for rank in range(1, group.size):
         watched.send(rank, torch.tensor([-len(text)]))
         watched.send(rank, text)
-    watched.note([found.get(rank, worst) for rank in range(group.size)])
+    for rank, (then, links) in found.items():
+        MEASURED.note(watched.descriptors[rank], links, then)
+    watched.note(worst, age_s)
     return chosen
 
 
-def _found(watched: _Watched) -> dict[int, Links]:
-    """By rank, links that are known, and those of a few others, which are probed."""
-    now, links, found = time.monotonic(), watched.group.links, dict[int, Links]()
+def _found(watched: _Watched) -> dict[int, tuple[float, Links]]:
+    """By rank, links that are known, and those of a few others, which are probed; and when."""
+    now, links, found = time.monotonic(), watched.group.links, dict[int, tuple[float, Links]]()
     wires = [rank for rank, link in enumerate(links) if link not in ("self", "shm", "relay")]
     for rank in wires:
         if (link := MEASURED.link(watched.descriptors[rank], now)) is not None:
             found[rank] = link
     for rank in [rank for rank in wires if rank not in found][:_PEERS]:
         if not found or time.monotonic() < now + _ENOUGH_S:
-            found[rank] = link_of(_probe(watched, rank, now + _ENOUGH_S))
+            found[rank] = now, link_of(_probe(watched, rank, now + _ENOUGH_S))
     return found
 
 
@@ -193,8 +202,8 @@ def _follow(watched: _Watched) -> Plan:
         watched.receive(0, torch.empty(length, dtype=torch.uint8))
         watched.send(0, torch.empty(1))
     text = watched.receive(0, torch.empty(-length, dtype=torch.uint8))
-    chosen, worst = json.loads(bytes(text.tolist()))
-    watched.note([worst and Links(*worst)] * watched.group.size)
+    chosen, worst, age_s = json.loads(bytes(text.tolist()))
+    watched.note(worst and Links(*worst), age_s)
     return Plan.from_json(chosen)
 
 

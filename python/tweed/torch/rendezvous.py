@@ -103,7 +103,10 @@ def _meet(node: Node, meeting: Meeting, options: Options) -> tuple[Group, Terms]
         if terms.assumed:
             # Within the meeting: who fails here, or before, leaves why for those who are further.
             missing = unreached(terms.descriptors, place.missing)
-            chosen = agree(group, options.overrules(), meeting.look, terms.descriptors, missing)
+            members = place.epoch is not None
+            chosen = agree(
+                group, options.overrules(), meeting.look, terms.descriptors, missing, of_members=members
+            )
             terms = replace(terms, plan=chosen, assumed=False)
     except PeerLost:
         meeting.look(at_once=True)  # who is gone may have left why

@@ -22,8 +22,9 @@
 //! Fewer than the minimum are not proposed: they wait. Who joins is added, at the end of the ranks, when others had time to come
 //! too ([`Joins`]); who was lost several times waits longer each time. Who leaves in good order says so in its
 //! heartbeats, and votes until an epoch without it holds. Of those who see the same loss the one of lowest rank proposes
-//! first, the others later by their rank, or ballots would outdo each other. What a voter has accepted is brought to a decision also
-//! if who was lost is heard again: else it would be decided with the next loss, and two would be lost at once.
+//! first, the others later by their rank, or ballots would outdo each other. What a voter that is a member has accepted is
+//! brought to a decision also if who was lost is heard again: else it would be decided with the next loss, and two would be lost at
+//! once. What a witness has accepted alone may wait for that.
 //!
 //! **Learning.** Whoever meets a lower epoch number than its own answers with its epoch, [`Message::Decided`]. So all that can be
 //! reached learn the last one; who does not find itself in it was evicted, and may come back as a new incarnation. Who waits, and the

@@ -31,8 +31,10 @@ impl Node {
             *since = if why { since.or(Some(self.now)) } else { None };
         }
         if let Some(why) = self.obstacle(&change) {
-            // When it is gone, as a network is whole again, all that are reached are heard before anybody is given up.
-            self.pause_until = self.pause_until.max(self.now + self.settings.heartbeat + 2);
+            if matches!(why, Why::NoQuorum { .. }) {
+                // When the network is whole again, all that are reached are heard before anybody is given up.
+                self.pause_until = self.pause_until.max(self.now + self.settings.heartbeat + 2);
+            }
             self.proposer.stop();
             self.standing = Standing::Waiting(why);
             return;
