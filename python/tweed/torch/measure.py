@@ -127,8 +127,9 @@ class _Watched:
 
     def note(self, worst: Links | None, age_s: float) -> None:
         """What is known of all members, for the groups that they make later."""
-        for descriptor in self.descriptors if self.of_members and worst is not None else ():
-            MEASURED.note(descriptor, worst, time.monotonic() - age_s)
+        if self.of_members and worst is not None:
+            for descriptor in self.descriptors:
+                MEASURED.note(descriptor, worst, time.monotonic() - age_s)
 
     def send(self, rank: int, message: Tensor) -> None:
         send(self.group, rank, message, self.watch)
