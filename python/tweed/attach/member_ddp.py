@@ -96,9 +96,7 @@ class DdpExchange(GradientExchange):
                 gradients.bucket.views[index].copy_(gradient)
                 gradients.given.add(index)
         self._start_full()
-        if (
-            sum(len(given) for given, *_ in self._waiting) == self._numel
-        ):  # a static graph calls none the last
+        if sum(len(one) for one, *_ in self._waiting) == self._numel:  # a static graph names no last bucket
             self._exchange()
             self._give_back()
         return done
