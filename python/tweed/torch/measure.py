@@ -125,11 +125,11 @@ class _Watched:
             "INTERFACE mtu 1280; `ping -M do -s 1472 ADDRESS` shows it"
         )
 
-    def note(self, worst: Links | None, age_s: float) -> None:
-        """What is known of all members, for the groups that they make later."""
+    def note(self, worst: Links | None, then: float) -> None:
+        """What is known of all members, and since when, for the groups that they make later."""
         if self.of_members and worst is not None:
             for descriptor in self.descriptors:
-                MEASURED.note(descriptor, worst, time.monotonic() - age_s)
+                MEASURED.note(descriptor, worst, then)
 
     def send(self, rank: int, message: Tensor) -> None:
         send(self.group, rank, message, self.watch)
@@ -172,7 +172,8 @@ def _lead(watched: _Watched, overrules: Mapping[str, str], missing: Sequence[tup
     found = _found(watched)
     worst = slowest([links for _, links in found.values()]) if found else None
     chosen = plan(group.size, worst or NETWORK, overrules, missing)
-    age_s = time.monotonic() - min((then for then, _ in found.values()), default=0.0)
+    oldest = min((then for then, _ in found.values()), default=0.0)
+    age_s = time.monotonic() - oldest
     message = json.dumps([chosen.to_json(), worst and (worst.latency_s, worst.bandwidth), age_s])
     text = torch.frombuffer(bytearray(message.encode()), dtype=torch.uint8)
     for rank in range(1, group.size):
@@ -180,7 +181,7 @@ def _lead(watched: _Watched, overrules: Mapping[str, str], missing: Sequence[tup
         watched.send(rank, text)
     for rank, (then, links) in found.items():
         MEASURED.note(watched.descriptors[rank], links, then)
-    watched.note(worst, age_s)
+    watched.note(worst, oldest)
     return chosen
 
 
@@ -204,7 +205,7 @@ def _follow(watched: _Watched) -> Plan:
         watched.send(0, torch.empty(1))
     text = watched.receive(0, torch.empty(-length, dtype=torch.uint8))
     chosen, worst, age_s = json.loads(bytes(text.tolist()))
-    watched.note(worst and Links(*worst), age_s)
+    watched.note(worst and Links(*worst), time.monotonic() - age_s)
     return Plan.from_json(chosen)
 
 
