@@ -7,7 +7,8 @@ import itertools
 import pytest
 
 from tweed.collective import NETWORK, Plan, plan
-from tweed.collective.around import choices, is_direct, network
+from tweed.collective.around import ahead, choices, is_direct, network
+from tweed.collective.chooser import Links
 from tweed.collective.table import COLLECTIVES, build
 
 SUMS = ("all_reduce", "reduce_scatter", "all_gather")
@@ -26,7 +27,7 @@ def test_no_send_of_a_sum_needs_a_link_that_is_missing(case: str) -> None:
     ranks, missing = MISSING[case]
     gone = {frozenset(pair) for pair in missing}
     made = plan(ranks, NETWORK, missing=missing)
-    for collective, _, schedule in made.rows():
+    for collective, _, schedule, _ in made.rows():
         if collective in SUMS:
             assert is_direct(schedule)
             assert not any(frozenset((send.src, send.dst)) in gone for send in schedule)
@@ -47,11 +48,23 @@ def test_of_three_the_one_in_the_middle_carries_two_buffers_each_way() -> None:
     numbytes = 25 << 20
     (schedule,) = [
         schedule
-        for collective, most, schedule in made.rows()
+        for collective, most, schedule, _ in made.rows()
         if collective == "all_reduce" and (most is None or most >= numbytes)
     ][:1]
     received = sum(numbytes / schedule.chunks for send in schedule if send.dst == 0)
     assert received == pytest.approx(2 * numbytes)
+
+
+@pytest.mark.parametrize(("latency_s", "bytes_ahead"), [(0.0, 586_788), (0.05, 1_836_788)])
+def test_who_sends_to_the_middle_is_no_further_ahead_than_fills_its_port(
+    latency_s: float, bytes_ahead: int
+) -> None:
+    links = Links(latency_s, 12.5e6)
+    pick = plan(3, links, missing=[(1, 2)]).pick("all_reduce", 25 << 20)
+    assert (pick.builder, pick.ahead) == ("star", bytes_ahead)
+    left = network(4, links, [(2, 3)])
+    chain = build("all_reduce", "binomial_tree", network(3, links, [(1, 2)]))
+    assert [ahead(schedule, left) for schedule in (build("all_reduce", "ring", left), chain)] == [None, None]
 
 
 def test_two_that_are_not_linked_have_a_plan_of_a_network_where_all_are() -> None:

@@ -40,6 +40,7 @@ class Pick:
       why: for people.
       digest: of the schedule; a rank that builds another one notices.
       pieces: into how many pieces the shares of a schedule that follows links are cut; None: it follows none.
+      ahead: so many bytes of each chunk are under way at once, at most; None: as many as the engine lets.
     """
 
     collective: str
@@ -48,6 +49,7 @@ class Pick:
     why: str
     digest: str
     pieces: int | None = None
+    ahead: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +71,15 @@ class Plan:
     picks: tuple[Pick, ...]
     topology: Topology | None = None
 
-    def rows(self) -> list[tuple[str, int | None, Schedule]]:
-        """The rows as the engine takes them.
+    def rows(self) -> list[tuple[str, int | None, Schedule, int | None]]:
+        """The rows as the engine takes them: collective, largest size, schedule, bytes under way.
 
         Raises:
           UsageError: a builder is missing here, or makes something else than where the plan was made.
 
         Cost: builds and checks each schedule once in a process.
         """
-        return [(pick.collective, pick.up_to_bytes, self._schedule(pick)) for pick in self.picks]
+        return [(pick.collective, pick.up_to_bytes, self._schedule(pick), pick.ahead) for pick in self.picks]
 
     def pick(self, collective: str, numbytes: int) -> Pick:
         """The row for a size: the first of its collective that is large enough."""
@@ -199,7 +201,8 @@ def rows(choices: Sequence[tuple[int, Choice]], topology: Topology | None = None
         size, choice = row[-1][0], row[0][1]
         up_to = None if size == choices[-1][0] else size
         schedule = built(choice.collective, builder, choice.ranks, topology, pieces)
-        yield Pick(choice.collective, up_to, builder, choice.why, digest(schedule), pieces)
+        ahead = None if pieces is None or topology is None else around.ahead(schedule, topology)
+        yield Pick(choice.collective, up_to, builder, choice.why, digest(schedule), pieces, ahead)
 
 
 def built(
@@ -228,11 +231,12 @@ def _again(pick: Pick, ranks: int, left: Topology | None) -> Pick:
     names = ([pick.builder] if pick.builder in _STAY else []) + [name for name in QUICK if name in there]
     for name in dict.fromkeys(names):
         try:
-            made = digest(build(pick.collective, name, left, there[name]))
+            schedule = build(pick.collective, name, left, there[name])
         except TweedError:  # this one cannot; the next may
             continue
         why = pick.why if name == pick.builder else f"takes over from '{pick.builder}' after a loss"
-        return replace(pick, builder=name, pieces=there[name], why=why, digest=made)
+        made, ahead = digest(schedule), around.ahead(schedule, left)
+        return replace(pick, builder=name, pieces=there[name], why=why, digest=made, ahead=ahead)
     raise UsageError(f"no builder has a schedule for {pick.collective} on what is left: {left!r}")
 
 

@@ -18,6 +18,8 @@ pub struct PlanRow {
     pub up_to_bytes: Option<u64>,
     /// For root 0, where the collective has a root.
     pub schedule: Arc<Schedule>,
+    /// So many bytes of each chunk are under way at once, at most; `None`: as many as the group lets.
+    pub ahead: Option<u64>,
 }
 
 /// The rows of a group, and programs compiled from them when they were first needed.
@@ -67,7 +69,7 @@ impl Plans {
         if let Some(plan) = self.compiled.get(&(row, turn)) {
             return Ok(plan.clone());
         }
-        let plan = compile(&self.rows[row].schedule, turn, rank)?;
+        let plan = compile(&self.rows[row], turn, rank)?;
         self.compiled.insert((row, turn), plan.clone());
         Ok(plan)
     }
@@ -86,11 +88,12 @@ fn check_sums(rows: &[PlanRow], config: &GroupConfig) -> Result<(), EngineError>
     }
 }
 
-fn compile(schedule: &Arc<Schedule>, turn: Rank, rank: Rank) -> Result<Plan, EngineError> {
+fn compile(row: &PlanRow, turn: Rank, rank: Rank) -> Result<Plan, EngineError> {
     let turned = match turn {
-        0 => Arc::clone(schedule),
-        _ => Arc::new(schedule.turned(turn).map_err(|e| EngineError::Usage(e.to_string()))?),
+        0 => Arc::clone(&row.schedule),
+        _ => Arc::new(row.schedule.turned(turn).map_err(|e| EngineError::Usage(e.to_string()))?),
     };
-    let program = Arc::new(Program::compile(&turned, rank));
-    Ok((turned, program))
+    let mut program = Program::compile(&turned, rank);
+    program.ahead = row.ahead;
+    Ok((turned, Arc::new(program)))
 }

@@ -42,7 +42,7 @@ pub(super) fn layout<C>(
 ) -> Layout {
     let group = &draft.group;
     let bytes = draft.request.whole_bytes(program.ranks);
-    let (piece, window) = group.tuning.cut(program.chunks, bytes);
+    let (piece, window) = group.tuning.cut(program.chunks, bytes, program.ahead);
     let reach = (0..program.ranks)
         .map(|rank| group.reach[pair.map_or(rank, |p| p[rank as usize]) as usize])
         .collect::<Vec<Reach>>();
