@@ -47,7 +47,7 @@ def test_rows_are_what_the_engine_takes() -> None:
     rows = plan(4, ONE_HOST).rows()
     first = [("all_reduce", 32 * 1024, "exchange"), ("all_reduce", None, "pairwise")]
     assert [(name, end, schedule.name) for name, end, schedule, _ in rows][:2] == first
-    assert all(schedule.collective == name and schedule.ranks == 4 for name, _, schedule in rows)
+    assert all(schedule.collective == name and schedule.ranks == 4 for name, _, schedule, _ in rows)
 
 
 def test_the_same_plan_is_made_twice() -> None:
