@@ -44,6 +44,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = str(random.SystemRandom().getrandbits(32))
 
 
+#: Folders whose tests start commands as a user does, each of which takes seconds to load torch.
+_SLOW = ("train", "torch", "cli", "launch")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The slowest first: at the end one of two workers would have them alone, and the other nothing."""
+    items.sort(key=lambda item: item.path.parent.name not in _SLOW)
+
+
 def pytest_report_header(config: pytest.Config) -> str:
     """Prints how to draw the same examples again."""
     return f"to draw the same examples: pytest --hypothesis-seed={config.option.hypothesis_seed}"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import pytest
 
 from tweed.collective import NETWORK, Plan, plan
-from tweed.collective.around import ahead, choices, is_direct, network
+from tweed.collective.around import choices, in_flight_bytes, is_direct, network
 from tweed.collective.chooser import Links
 from tweed.collective.table import COLLECTIVES, build
+from tweed.errors import UsageError
 
 SUMS = ("all_reduce", "reduce_scatter", "all_gather")
 MISSING = {
@@ -55,16 +57,36 @@ def test_of_three_the_one_in_the_middle_carries_two_buffers_each_way() -> None:
     assert received == pytest.approx(2 * numbytes)
 
 
-@pytest.mark.parametrize(("latency_s", "bytes_ahead"), [(0.0, 586_788), (0.05, 1_836_788)])
-def test_who_sends_to_the_middle_is_no_further_ahead_than_fills_its_port(
-    latency_s: float, bytes_ahead: int
-) -> None:
+@pytest.mark.parametrize(("latency_s", "most"), [(0.0, 324_644), (0.05, 1_574_644)])
+def test_who_sends_to_the_middle_is_no_further_ahead_than_fills_its_port(latency_s: float, most: int) -> None:
     links = Links(latency_s, 12.5e6)
     pick = plan(3, links, missing=[(1, 2)]).pick("all_reduce", 25 << 20)
-    assert (pick.builder, pick.ahead) == ("star", bytes_ahead)
-    left = network(4, links, [(2, 3)])
-    chain = build("all_reduce", "binomial_tree", network(3, links, [(1, 2)]))
-    assert [ahead(schedule, left) for schedule in (build("all_reduce", "ring", left), chain)] == [None, None]
+    assert (pick.builder, pick.in_flight_bytes) == ("star", most)
+
+
+@pytest.mark.parametrize(
+    ("collective", "builder"),
+    [
+        ("all_reduce", "ring"),
+        ("all_reduce", "binomial_tree"),
+        ("reduce_scatter", "multitree"),
+        ("all_gather", "star"),
+    ],
+)
+def test_where_no_sum_of_several_leaves_in_the_next_step_any_number_may_be_in_flight(
+    collective: str, builder: str
+) -> None:
+    left = network(4, NETWORK, [(2, 3)])
+    assert in_flight_bytes(build(collective, builder, left), NETWORK) is None
+
+
+@pytest.mark.parametrize("wrong", [0, -1, "64", 1.5])
+def test_a_plan_in_which_a_wrong_number_may_be_in_flight_is_refused(wrong: object) -> None:
+    fields = json.loads(plan(3, NETWORK, missing=[(1, 2)]).to_json())
+    assert fields["picks"][0]["in_flight_bytes"] > 0 and "in_flight_bytes" not in fields["picks"][-1]
+    fields["picks"][0]["in_flight_bytes"] = wrong
+    with pytest.raises(UsageError, match="this is not a plan"):
+        Plan.from_json(json.dumps(fields))
 
 
 def test_two_that_are_not_linked_have_a_plan_of_a_network_where_all_are() -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pytest
 
 from tweed.elastic.checkpoint import Checkpoints
 from tweed.train.folder import RunFolder, latest
@@ -56,10 +55,10 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 @contextmanager
-def launcher(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def launcher(folder: Path, steps: int = STEPS) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A run of two workers, and the address at which others join. A step takes longer than to take its
     result, also where other work leaves little time to who joins."""
-    job = ["--task", "digits", "--workers", "2", "--batch-size", "256", "--steps", str(STEPS)]
+    job = ["--task", "digits", "--workers", "2", "--batch-size", "256", "--steps", str(steps)]
     with command(folder, *job, "--elastic", "1:4", "--name", "run") as process:
         yield process, heard(process, "Others join").split()[-1]
 
@@ -87,29 +86,35 @@ def epochs(folder: RunFolder) -> int:
     return figures[-1]["epoch"] if figures else 0
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-def test_who_joins_trains_along_and_leaves_in_good_order(
-    tmp_path: Path, number: signal.Signals, code: int
-) -> None:
-    folders = [run_in(tmp_path / name) for name in "ab"]
-    with launcher(tmp_path / "a") as (_, address):
-        with command(tmp_path / "b", "--join", address) as joined:
-            assert "One of 3 members" in heard(joined, "members from step")
-            # Whoever is rank 0 writes figures, into the folder of its machine.
-            until(lambda: 3 in members(folders), "figures of three members")
+def test_who_joins_trains_along_and_leaves_in_good_order(tmp_path: Path) -> None:
+    folders = [run_in(tmp_path / name) for name in "abc"]
+    with (
+        launcher(tmp_path / "a") as (_, address),
+        command(tmp_path / "b", "--join", address) as one,
+        command(tmp_path / "c", "--join", address) as other,
+    ):
+        assert "One of 4 members" in "".join(heard(joined, "members from step") for joined in (one, other))
+        # Whoever is rank 0 writes figures, into the folder of its machine.
+        until(lambda: 4 in members(folders), "figures of four members")
+        for joined, number, code, left in ((one, signal.SIGTERM, 0, 3), (other, signal.SIGINT, 130, 2)):
+            before = max(map(epochs, folders))
             joined.send_signal(number)
             found, out = ended(joined)
             assert found == code and "Left in good order; the others go on." in out, out
             assert "Traceback" not in out
-        until(
-            lambda: members(folders[:1])[-1:] == [2] and epochs(folders[0]) >= 3, "figures of those who stay"
-        )
-        assert folders[0].facts()["settings"] == folders[1].facts()["settings"]
+            until(
+                lambda left=left, before=before: any(
+                    members([folder])[-1:] == [left] and epochs(folder) > before for folder in folders
+                ),
+                "figures of those who stay",
+            )
+        settings = [folder.facts()["settings"] for folder in folders]
+        assert settings[0] == settings[1] == settings[2]
 
 
 def test_ctrl_c_at_the_launcher_leaves_no_process_and_the_last_checkpoint(tmp_path: Path) -> None:
     checkpoints = run_in(tmp_path / "a").checkpoints(OURS)
-    with launcher(tmp_path / "a") as (launched, _):
+    with launcher(tmp_path / "a", 1_600) as (launched, _):  # eight checkpoints, of which it comes to one
         while not latest(checkpoints):
             heard(launched, "step")
         children = psutil.Process(launched.pid).children(recursive=True)

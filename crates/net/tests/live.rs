@@ -9,7 +9,13 @@ use tweed_kernels::ReduceOp;
 use tweed_net::{EngineError, Group, GroupConfig, Operation, PlanRow, Request, Segment};
 
 type Builder = fn(u32) -> PlanRow;
-const BUILDERS: [(&str, Builder); 3] = [("pairwise", pairwise), ("exchange", exchange), ("ring", ring)];
+const BUILDERS: [(&str, Builder); 4] =
+    [("pairwise", pairwise), ("exchange", exchange), ("ring", ring), ("of few in flight", of_few_in_flight)];
+
+/// As little is under way as can be.
+fn of_few_in_flight(ranks: u32) -> PlanRow {
+    PlanRow { in_flight_bytes: Some(1), ..pairwise(ranks) }
+}
 
 fn check_sums(ranks: u32, wire_only: bool) {
     for ((name, build), numel) in BUILDERS.into_iter().flat_map(|b| [0, 1, 1000, 300_000].map(|n| (b, n))) {

@@ -75,7 +75,7 @@ pub struct Program {
     /// Into how many chunks the buffer is cut.
     pub chunks: u32,
     /// So many bytes of each chunk are under way at once, at most; `None`: as many as the group lets.
-    pub ahead: Option<u64>,
+    pub in_flight_bytes: Option<u64>,
     /// What leaves, ordered by the step in which it first does.
     pub outputs: Vec<Output>,
     /// What arrives, ordered by step.
@@ -108,7 +108,7 @@ impl Program {
             rank,
             ranks: schedule.ranks(),
             chunks: schedule.chunks(),
-            ahead: None,
+            in_flight_bytes: None,
             outputs: Vec::new(),
             inputs: collect_inputs(schedule, rank, &part),
             in_place: part.in_order,

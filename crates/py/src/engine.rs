@@ -176,11 +176,11 @@ fn ask(py: Python<'_>, watch: Option<&Py<PyAny>>) -> PyResult<()> {
     watch.map(|watch| watch.call0(py)).transpose().map(drop)
 }
 
-fn plan_row(py: Python<'_>, (name, up_to_bytes, schedule, ahead): &Row<'_>) -> PyResult<PlanRow> {
+fn plan_row(py: Python<'_>, (name, up_to_bytes, schedule, in_flight): &Row<'_>) -> PyResult<PlanRow> {
     let found = Collective::ALL.iter().find(|c| c.name() == name);
     let collective = *found.ok_or_else(|| usage(py, format!("there is no collective {name:?}")))?;
     let schedule = Arc::new(schedule.inner.clone());
-    Ok(PlanRow { collective, up_to_bytes: *up_to_bytes, schedule, ahead: *ahead })
+    Ok(PlanRow { collective, up_to_bytes: *up_to_bytes, schedule, in_flight_bytes: *in_flight })
 }
 
 /// A rank's handle on a group. Operations go through the C table.

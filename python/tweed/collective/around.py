@@ -17,10 +17,11 @@ Pair = tuple[int, int]
 _QUICK = ("ring", "halving_doubling", "double_binary_tree", "multitree", "star", "binomial_tree", "pairwise")
 """Builders whose schedules are there in milliseconds, for networks that change while a run goes on."""
 
-_MOST_STEPS = 2
-_LEAST_AHEAD = 512 << 10
+_LEAST_IN_FLIGHT = 256 << 10
+"""Bytes. With 512 KiB packets were lost at 100 Mbit/s, as two senders filled a queue of 50 ms."""
+
 _THREADS_S = 5e-3
-"""What is in, is summed, and is out again: of two steps; in bytes, and what threads may take meanwhile."""
+"""What threads of three processes may take with a piece while other work is on their processors."""
 
 _FOLLOWS = ("all_reduce", "reduce_scatter", "all_gather")
 """What can do without a link: the root of the others may be any rank, and an all-to-all needs every pair."""
@@ -43,7 +44,7 @@ def choices(
 ) -> list[tuple[int, Choice]]:
     """For each size in bytes, the builder of the quickest schedule that sends over these links alone.
 
-    Of those that take as long it is the one of the fewest steps: at each, ranks wait for each other.
+    Of those that take as long it is the ring, or the one of the fewest steps: at each, ranks wait for others.
 
     Args:
       topology: between ranks, without switches; see `network`.
@@ -53,7 +54,7 @@ def choices(
 
     Cost: some milliseconds for 8 ranks, the first time in a process.
     """
-    if collective not in _FOLLOWS or not (found := sorted(_direct(collective, topology), key=_steps)):
+    if collective not in _FOLLOWS or not (found := sorted(_direct(collective, topology), key=_order)):
         return []
 
     def choice(size: int) -> Choice:
@@ -65,8 +66,10 @@ def choices(
     return [(size, choice(size)) for size in sizes]
 
 
-def _steps(built: tuple[str, int, int, Shape]) -> int:
-    return built[-1].steps
+def _order(built: tuple[str, int, int, Shape]) -> tuple[bool, int]:
+    """The ring first, in which nobody has several senders, whose streams take room from each other."""
+    name, *_, shape = built
+    return name != "ring", shape.steps
 
 
 @lru_cache(maxsize=64)
@@ -87,22 +90,22 @@ def _built(collective: str, topology: Topology) -> Iterator[tuple[str, int, int,
             yield row.name, row.pieces[0], schedule.chunks, _shape(schedule)
 
 
-def ahead(schedule: Schedule, topology: Topology) -> int | None:
-    """How many bytes of a chunk a sender may have under way where others' are summed with its; None: any.
+def in_flight_bytes(schedule: Schedule, links: Links) -> int | None:
+    """How many bytes of a chunk are to be under way at most where several send to one; None: any number.
 
     Who sums can hand on as much as the slowest of them has sent. What another one is ahead by has taken the
     time of the port through which all come, and what leaves stands idle for as long. So each may fill that
-    port alone, and be no further ahead. Two of 3 behind NAT, at 100 Mbit/s: an all-reduce of 25 MB took 1.10
-    to 1.12 of the time that links need with 4 MiB under way, and 1.03 to 1.06 so.
+    port alone, and be no further ahead ([decision 56](docs/decisions/0056-nobody-far-ahead.md)).
 
-    Returns: None where values are summed on their way, or a rank sums what one sends: there is none ahead.
+    Returns: None but for schedules of two steps in which a rank sums what several send and hands it on. In
+      trees a value is under way over several links at once.
     """
     steps = {send.step for send in schedule}
-    senders = Counter((send.step, send.dst, send.chunk) for send in schedule if send.reduce)
-    if len(steps) > _MOST_STEPS or max(senders.values(), default=0) < 2:
+    sums = Counter((send.dst, send.chunk) for send in schedule if send.reduce and send.step == min(steps))
+    leaves = {(send.src, send.chunk) for send in schedule if send.step == max(steps)}
+    if len(steps) != 2 or not any(count > 1 and at in leaves for at, count in sums.items()):
         return None
-    _, _, bandwidth, latency_s, _ = max(topology.links, key=lambda link: link[2] * link[3])
-    return _LEAST_AHEAD + round(bandwidth * (2 * latency_s + _THREADS_S))
+    return _LEAST_IN_FLIGHT + round(links.bandwidth * (2 * links.latency_s + _THREADS_S))
 
 
 def is_direct(schedule: Schedule) -> bool:

@@ -56,7 +56,7 @@ ONE_HOST = Links(latency_s=20e-6, bandwidth=10e9, shared_memory=True)
 """Ranks that share one host's memory."""
 
 ALIKE = 0.01
-"""Of estimates that differ by less, the ring's is taken."""
+"""Of estimates that differ by less, the ring's is taken, and then that of the fewest steps (`around`)."""
 
 NETWORK = Links(latency_s=200e-6, bandwidth=125e6)
 """Assumed of a network that nobody has measured: 1 Gbit/s Ethernet within a building."""
@@ -65,7 +65,8 @@ NETWORK = Links(latency_s=200e-6, bandwidth=125e6)
 def slicing(chunks: int) -> tuple[int, int]:
     """How the engine cuts a buffer of `chunks` on wires: bytes of a piece of a chunk, slices in flight.
 
-    A slice is a piece of every chunk. The same as `Tuning::WIRE` in crates/net/src/group.rs.
+    A slice is a piece of every chunk. The same as `Tuning::WIRE` in crates/proto/src/engine/members.rs,
+    of a long buffer of which any number of bytes may be in flight.
     """
     piece = min(_PIECE_BYTES, max(_SLICE_BYTES // chunks, _LEAST_PIECE_BYTES))
     return -(-piece // 64) * 64, _WINDOW

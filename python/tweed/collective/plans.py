@@ -21,6 +21,7 @@ from tweed.collective.topology.text import from_plain, plain
 from tweed.errors import TweedError, UsageError
 
 _FORMAT = 2
+_OPTIONAL = "in_flight_bytes"  # not in plans before 2026-11-27
 QUICK = ("multitree", "double_binary_tree", "ring")
 """Builders for networks that take what others leave when something is lost, in this order."""
 
@@ -40,7 +41,7 @@ class Pick:
       why: for people.
       digest: of the schedule; a rank that builds another one notices.
       pieces: into how many pieces the shares of a schedule that follows links are cut; None: it follows none.
-      ahead: so many bytes of each chunk are under way at once, at most; None: as many as the engine lets.
+      in_flight_bytes: so many of each chunk are under way at once, at most; None: as many as the engine lets.
     """
 
     collective: str
@@ -49,7 +50,7 @@ class Pick:
     why: str
     digest: str
     pieces: int | None = None
-    ahead: int | None = None
+    in_flight_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,10 @@ class Plan:
 
         Cost: builds and checks each schedule once in a process.
         """
-        return [(pick.collective, pick.up_to_bytes, self._schedule(pick), pick.ahead) for pick in self.picks]
+        return [
+            (pick.collective, pick.up_to_bytes, self._schedule(pick), pick.in_flight_bytes)
+            for pick in self.picks
+        ]
 
     def pick(self, collective: str, numbytes: int) -> Pick:
         """The row for a size: the first of its collective that is large enough."""
@@ -123,7 +127,10 @@ class Plan:
     def to_json(self) -> str:
         """Text for the other ranks and for a checkpoint; the same text for the same plan."""
         network = None if self.topology is None else plain(self.topology)
-        picks = [asdict(pick) for pick in self.picks]
+        picks = [
+            {key: value for key, value in asdict(pick).items() if key != _OPTIONAL or value is not None}
+            for pick in self.picks
+        ]
         return json.dumps({"format": _FORMAT, "ranks": self.ranks, "picks": picks, "topology": network})
 
     @staticmethod
@@ -186,23 +193,26 @@ def plan(
     for name in COLLECTIVES:
         without = [] if left is None or name in asked else around.choices(name, _SIZES, left, links)
         choices = [(size, choose(name, size, ranks, links, asked=asked.get(name))) for size in _SIZES]
-        picks += rows(without or choices, left)
+        picks += rows(without, left, links) if without else rows(choices, left)
     follows = any(pick.pieces is not None for pick in picks)
     return Plan(ranks, tuple(picks), left if follows else None)
 
 
-def rows(choices: Sequence[tuple[int, Choice]], topology: Topology | None = None) -> Iterator[Pick]:
+def rows(
+    choices: Sequence[tuple[int, Choice]], topology: Topology | None = None, links: Links | None = None
+) -> Iterator[Pick]:
     """Rows of a plan from choices for rising sizes of one collective: one for each stretch of equal builders.
 
-    The last row has no end, whatever the largest size. Builds and checks what was chosen.
+    The last row has no end, whatever the largest size. Builds and checks what was chosen. With `links`, what
+    each of the topology's does, rows say how much may be in flight.
     """
     for (builder, pieces), same in groupby(choices, key=lambda pair: (pair[1].builder, pair[1].pieces)):
         row = list(same)
         size, choice = row[-1][0], row[0][1]
         up_to = None if size == choices[-1][0] else size
         schedule = built(choice.collective, builder, choice.ranks, topology, pieces)
-        ahead = None if pieces is None or topology is None else around.ahead(schedule, topology)
-        yield Pick(choice.collective, up_to, builder, choice.why, digest(schedule), pieces, ahead)
+        most = None if links is None else around.in_flight_bytes(schedule, links)
+        yield Pick(choice.collective, up_to, builder, choice.why, digest(schedule), pieces, most)
 
 
 def built(
@@ -235,8 +245,9 @@ def _again(pick: Pick, ranks: int, left: Topology | None) -> Pick:
         except TweedError:  # this one cannot; the next may
             continue
         why = pick.why if name == pick.builder else f"takes over from '{pick.builder}' after a loss"
-        made, ahead = digest(schedule), around.ahead(schedule, left)
-        return replace(pick, builder=name, pieces=there[name], why=why, digest=made, ahead=ahead)
+        most = pick.in_flight_bytes if name == pick.builder else None
+        made = digest(schedule)
+        return replace(pick, builder=name, pieces=there[name], why=why, digest=made, in_flight_bytes=most)
     raise UsageError(f"no builder has a schedule for {pick.collective} on what is left: {left!r}")
 
 
@@ -246,6 +257,9 @@ def digest(schedule: Schedule) -> str:
 
 
 def _read(fields: Mapping[str, Any]) -> Plan:
+    for most in (pick.get(_OPTIONAL) for pick in fields["picks"]):
+        if most is not None and (not isinstance(most, int) or most < 1):
+            raise ValueError(f"{_OPTIONAL} is {most!r}")
     picks = tuple(Pick(**pick) for pick in fields["picks"])
     network = fields["topology"]
     return Plan(int(fields["ranks"]), picks, None if network is None else from_plain(network))
