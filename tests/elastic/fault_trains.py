@@ -155,7 +155,9 @@ def comes_together(rank: int, size: int, folder: Path) -> Outcome:
                 if run.counted == KILLED_AT:
                     say("trains")
                 hears_all = len(run.members) == size and control._node.standing()[0] == "settled"
-                if last is None and hears_all and (folder / "whole").exists():
+                # Another one may have said which step is the last while this one does not hear all yet.
+                whole = (hears_all and (folder / "whole").exists()) or store.check(["last step"])
+                if last is None and whole:
                     last = last_step(store, run.counted)
             return ended(run, trainee)
         except Evicted:

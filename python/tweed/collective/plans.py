@@ -241,12 +241,11 @@ def _again(pick: Pick, ranks: int, left: Topology | None) -> Pick:
     names = ([pick.builder] if pick.builder in _STAY else []) + [name for name in QUICK if name in there]
     for name in dict.fromkeys(names):
         try:
-            schedule = build(pick.collective, name, left, there[name])
+            made = digest(build(pick.collective, name, left, there[name]))
         except TweedError:  # this one cannot; the next may
             continue
         why = pick.why if name == pick.builder else f"takes over from '{pick.builder}' after a loss"
         most = pick.in_flight_bytes if name == pick.builder else None
-        made = digest(schedule)
         return replace(pick, builder=name, pieces=there[name], why=why, digest=made, in_flight_bytes=most)
     raise UsageError(f"no builder has a schedule for {pick.collective} on what is left: {left!r}")
 
