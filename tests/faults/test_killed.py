@@ -99,7 +99,10 @@ def leaves_early(rank: int, size: int) -> Outcome:
     """Rank 2 makes one call less than the others, and lives on."""
     tensor, meeting = torch.ones(100_000), store()
     dist.all_reduce(tensor)
+    # The first call that fails ends the group, also for who has yet to get the result of the one before.
+    meeting.set(f"{rank} has a sum", "")
     if rank == 2:
+        meeting.wait([f"{other} has a sum" for other in range(size)])
         dist.destroy_process_group()
         meeting.get("another has failed")
     outcome = caught(lambda: dist.all_reduce(tensor) if rank != 2 else None)
@@ -112,6 +115,35 @@ def test_who_waits_for_a_rank_that_has_left_the_group_is_told(way: str, around_a
     outcomes = run_ranks(leaves_early, 4, backend="tweed")
     for rank in (0, 1, 3):
         outcomes[rank].must_be("PeerLost", "rank 2", "has left the group")
+
+
+def is_behind(rank: int, size: int) -> Outcome | None:
+    """Rank 1 waits in the first call for rank 3, which does not come; rank 0 is in the next, which fails."""
+    outcome, tensor, meeting = None, torch.ones(100), store()
+    dist.barrier()
+    if rank == 3:
+        meeting.get("1 has failed")
+    else:
+        work = dist.reduce(tensor, 1, async_op=True)
+    if rank == 2:
+        meeting.get("0 goes on")
+        part(rank, size, meeting)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if rank == 0:
+        work = dist.all_reduce(tensor.clone(), async_op=True)
+        meeting.set("0 goes on", "")
+    if rank < 2:
+        outcome = caught(work.wait)
+        meeting.set(f"{rank} has failed", "")
+    part(rank, size, meeting)
+    return outcome
+
+
+def test_who_is_behind_is_told_that_a_later_call_has_failed(way: str) -> None:
+    with Ranks(is_behind, 4, backend="tweed") as ranks:
+        survivors = endings(ranks, 3)
+    for rank in (0, 1):
+        survivors[rank].must_be("PeerLost", "rank 2")
 
 
 def ends_at_once(rank: int, size: int, numel: int = 50_000) -> list[float]:

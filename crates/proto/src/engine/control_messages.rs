@@ -37,7 +37,7 @@ impl<H: Host> Engine<H> {
             Kind::Describe => return self.handle_description(index, from, received.bytes),
             Kind::Failed => {
                 let error = EngineError::from_peer(message.send, &received.bytes);
-                return self.fail(index, error.about(&self.active[index].label()), false);
+                return self.fail(index, error.clone().about(&self.active[index].label()), false);
             }
             Kind::Missing => return self.note_missing(index, peer, &message, &received.bytes),
             Kind::Begun => return,
@@ -142,7 +142,11 @@ impl<H: Host> Engine<H> {
         let pair = if Numbers::is_point_to_point(message.op) { state.members.rank_of(peer) } else { None };
         if message.kind == Kind::Failed && pair.is_none() {
             // Even if the call ended well here: its sender may leave before this rank learns why by itself.
-            state.verdict.get_or_insert_with(|| EngineError::from_peer(message.send, &received.bytes));
+            let error = EngineError::from_peer(message.send, &received.bytes);
+            state.verdict.get_or_insert_with(|| error.clone());
+            if message.op >= state.next_op {
+                return self.fail_behind(message.group, &error);
+            }
         }
         let past = match pair {
             Some(rank) => state.numbers.is_past(rank, message.op),
@@ -157,6 +161,15 @@ impl<H: Host> Engine<H> {
         self.show_ahead(peer, key.group);
         if pair.is_some() {
             self.answer_open();
+        }
+    }
+
+    /// A call that this rank has not come to has failed. Who says so holds nothing of the group any more, of earlier calls
+    /// neither, so those under way here could wait for ever.
+    fn fail_behind(&mut self, group: GroupNumber, error: &EngineError) {
+        match self.active.iter().position(|active| active.key.group == group && active.is_alive()) {
+            Some(index) => self.fail(index, error.clone().about(&self.active[index].label()), false),
+            None => self.fail_group(group, error),
         }
     }
 
