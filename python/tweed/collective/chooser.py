@@ -7,7 +7,7 @@ simulator, among those that are `fitting` for a network.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -58,6 +58,11 @@ ONE_HOST = Links(latency_s=20e-6, bandwidth=10e9, shared_memory=True)
 ALIKE = 0.01
 """Of estimates that differ by less, the ring's is taken, and then that of the fewest steps (`around`)."""
 
+_CROWDED = {"all_reduce": 0.3, "reduce_scatter": 0.3, "all_gather": 0.3}
+"""Of these, the ring is taken if its estimate is longer by this share at most. With others several ranks send
+to one, and their streams take room from each other, which the formula does not know: of 128 KiB and more they
+took up to 1.5 times as long as the ring over links of 100 Mbit/s (docs/decisions/0058)."""
+
 NETWORK = Links(latency_s=200e-6, bandwidth=125e6)
 """Assumed of a network that nobody has measured: 1 Gbit/s Ethernet within a building."""
 
@@ -81,6 +86,7 @@ class Reason(Enum):
     SHARED_LARGE = "shared memory: the ranks share the summing, each part in one pass"
     SHARED_DIRECT = "shared memory: every rank reads straight from where the data is"
     QUICKEST = "least estimated time of those that keep within the fan-in of the links"
+    ONE_SENDER = "its ranks have one sender each, and its estimated time is not much longer than the least"
     AROUND = "least estimated time of those that need no link that is missing"
     PREDICTED = "least time in the simulator, over the links of the network"
     ONLY = "the only kind there is; more ranks send into one port than the links take"
@@ -213,14 +219,14 @@ def _formula(collective: str, numbytes: int, ranks: int, links: Links) -> Choice
     timed = [
         Timed(seconds(shape, row.chunks(ranks), numbytes, links), row.name) for row, shape in within or priced
     ]
-    reason = Reason.QUICKEST if within else Reason.ONLY
-    # Streams of several ranks to one take room from each other, which the formula does not know. 25 MB,
-    # 4 ranks, 1 Gbit/s, cubic: pairwise 375 ms and ring 332 ms; at 0.1 % loss 472 ms and 372 ms.
-    most = min(one.seconds for one in timed) * (1 + ALIKE)
-    if any(one.builder == "ring" and one.seconds <= most for one in timed):
-        timed.sort(key=lambda one: one.builder != "ring")
-        return quickest(collective, numbytes, ranks, timed, reason, alike=ALIKE)
-    return quickest(collective, numbytes, ranks, timed, reason)
+    if not within:
+        return quickest(collective, numbytes, ranks, timed, Reason.ONLY)
+    best = quickest(collective, numbytes, ranks, timed, Reason.QUICKEST)
+    ring = next((one for one in timed if one.builder == "ring"), None)
+    most = min(one.seconds for one in timed) * (1 + _CROWDED.get(collective, ALIKE))
+    if ring is None or ring.builder == best.builder or ring.seconds > most:
+        return best
+    return replace(best, builder=ring.builder, reason=Reason.ONE_SENDER)
 
 
 def priced_patterns(collective: str, ranks: int) -> Iterator[tuple[Pattern, Shape]]:
