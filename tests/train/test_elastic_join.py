@@ -136,8 +136,9 @@ def test_ctrl_c_before_a_joiner_is_a_member_ends_it_at_once(tmp_path: Path) -> N
     silent = socket.create_server(("127.0.0.1", 0))  # takes calls, and never answers
     address = f"127.0.0.1:{silent.getsockname()[1]}"
     with silent, command(tmp_path / "b", "--join", address) as joined:
-        silent.accept()
-        joined.send_signal(signal.SIGINT)
-        code, out = ended(joined)
+        called, _ = silent.accept()
+        with called:  # if it were closed, the joiner would say so
+            joined.send_signal(signal.SIGINT)
+            code, out = ended(joined)
     assert (code, out) == (130, "Stopped; the others go on without this worker.\n")
     assert not (tmp_path / "b" / "runs").exists()

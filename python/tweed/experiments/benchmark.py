@@ -189,7 +189,9 @@ class _Watch:
             if lockstep:
                 raise
             measured.failed = str(error)
-        found.cpu_s, sent_then = time.process_time() - cpu_s, sent_bytes()
+        found.cpu_s = time.process_time() - cpu_s
+        self.barrier.wait()  # others have what was sent to them: all of it has left
+        sent_then = sent_bytes()
         found.sent_bytes = None if sent is None or sent_then is None else sent_then - sent
 
     def slowest(self, seconds: float, measured: Measured) -> float:
