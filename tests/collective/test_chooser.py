@@ -43,7 +43,7 @@ def test_on_a_network_nothing_that_fits_is_quicker(
     for row, shape in priced_patterns(collective, ranks):
         if shape.fan_in <= links.fan_in:
             times[row.name] = seconds(shape, row.chunks(ranks), numbytes, links)
-    assert (choice.builder == "ring") or choice.reason is Reason.QUICKEST
+    assert choice.builder == "ring" or choice.reason is Reason.QUICKEST
     more = 0.3 if choice.reason is Reason.ONE_SENDER else 1e-9
     assert times[choice.builder] <= min(times.values()) * (1 + more)
 

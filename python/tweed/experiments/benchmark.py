@@ -190,7 +190,8 @@ class _Watch:
                 raise
             measured.failed = str(error)
         found.cpu_s = time.process_time() - cpu_s
-        self.barrier.wait()  # others have what was sent to them: all of it has left
+        if sent is not None:
+            self.barrier.wait()  # others have what was sent to them: all of it has left
         sent_then = sent_bytes()
         found.sent_bytes = None if sent is None or sent_then is None else sent_then - sent
 

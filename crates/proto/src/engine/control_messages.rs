@@ -37,7 +37,7 @@ impl<H: Host> Engine<H> {
             Kind::Describe => return self.handle_description(index, from, received.bytes),
             Kind::Failed => {
                 let error = EngineError::from_peer(message.send, &received.bytes);
-                return self.fail(index, error.clone().about(&self.active[index].label()), false);
+                return self.fail(index, error.about(&self.active[index].label()), false);
             }
             Kind::Missing => return self.note_missing(index, peer, &message, &received.bytes),
             Kind::Begun => return,
@@ -145,7 +145,7 @@ impl<H: Host> Engine<H> {
             let error = EngineError::from_peer(message.send, &received.bytes);
             state.verdict.get_or_insert_with(|| error.clone());
             if message.op >= state.next_op {
-                return self.fail_behind(message.group, &error);
+                return self.fail_behind(message.group, error);
             }
         }
         let past = match pair {
@@ -166,10 +166,10 @@ impl<H: Host> Engine<H> {
 
     /// A call that this rank has not come to has failed. Who says so holds nothing of the group any more, of earlier calls
     /// neither, so those under way here could wait for ever.
-    fn fail_behind(&mut self, group: GroupNumber, error: &EngineError) {
+    fn fail_behind(&mut self, group: GroupNumber, error: EngineError) {
         match self.active.iter().position(|active| active.key.group == group && active.is_alive()) {
-            Some(index) => self.fail(index, error.clone().about(&self.active[index].label()), false),
-            None => self.fail_group(group, error),
+            Some(index) => self.fail(index, error.about(&self.active[index].label()), false),
+            None => self.fail_group(group, &error),
         }
     }
 
