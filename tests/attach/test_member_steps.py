@@ -22,6 +22,7 @@ from tweed.attach.gradient import GradientExchange
 from tweed.attach.member_ddp import DdpExchange
 from tweed.attach.member_gradients import MemberGradients
 from tweed.attach.member_steps import MemberSteps
+from tweed.attach.trained import Trained
 from tweed.errors import UsageError
 from tweed.exchange.communicator import Stats
 from tweed.exchange.gradients import Groups
@@ -103,10 +104,10 @@ def test_a_sum_begins_within_the_backward_pass_where_a_batch_is_the_whole_share(
     place, gradients = Alone(Stats(), Owners(0, 1, Mean())), list[MemberGradients]()
 
     def made(groups: Groups) -> MemberGradients:
-        gradients.append(MemberGradients(groups, [], lambda: None))
+        gradients.append(MemberGradients(groups, list, lambda: None))
         return gradients[0]
 
-    GradientExchange(dict(trainee.model.named_parameters()), place, 1, made)
+    GradientExchange(Trained(trainee.model), place, 1, made, dict, lambda _: None)
     gradients[0].steps = steps_of(run, trainee, at_most)
     gradients[0].steps.begin(2, None)
     before: list[list[int]] = []
@@ -164,13 +165,13 @@ def test_a_second_pass_through_ddp_for_one_batch_is_refused() -> None:
     trainee.wrap()
     try:
         place, (x, y) = Alone(Stats(), Owners(0, 1, Mean())), dataset()[:2]
-        params, reducers = dict(trainee.model.module.named_parameters()), list[MemberGradients]()
+        params, reducers = Trained(trainee.model.module), list[MemberGradients]()
 
         def made(groups: Groups) -> MemberGradients:
-            reducers.append(MemberGradients(groups, [], lambda: None))
+            reducers.append(MemberGradients(groups, list, lambda: None))
             return reducers[0]
 
-        DdpExchange(trainee.model, params, place, 1, made)
+        DdpExchange(trainee.model, params, place, 1, made, dict, lambda _: None)
         reducers[0].steps = steps_of(FakeRun([4, 5]), trainee)
         reducers[0].steps.begin(2, None)
         loss = (trainee.model(x) - y).square().mean()

@@ -101,7 +101,7 @@ def test_what_is_applied_and_what_is_owed_is_what_was_contributed(
 
 def test_a_range_of_another_bucket_is_refused() -> None:
     flat = torch.zeros(4)
-    residual = Residual(flat)
+    residual = Residual(Bucket(flat, [flat]))
     at, width = flat.data_ptr(), 4
     assert not residual.take_back(at - width, bytes(4))
     assert not residual.take_back(at + 3 * width, bytes(8))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import sys
 import weakref
-from collections.abc import Collection
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import Parameter
 from torch.nn.parallel import DistributedDataParallel
 
+from tweed.attach.trained import Trained
 from tweed.errors import UsageError
 
 log = logging.getLogger("tweed")
@@ -26,7 +25,7 @@ IN_DDP = (
 )
 
 
-def refuse_ddp(model: nn.Module, params: Collection[Parameter]) -> Any:
+def refuse_ddp(model: nn.Module, trained: Trained) -> Any:
     """Raises UsageError at the first forward pass of training if DistributedDataParallel runs `model`.
 
     Returns: the hook's handle.
@@ -37,7 +36,7 @@ def refuse_ddp(model: nn.Module, params: Collection[Parameter]) -> Any:
             return
         handle.remove()
         outer = DistributedDataParallel._get_active_ddp_module()  # type: ignore[no-untyped-call]
-        if outer is not None and any(param in params for param in outer.parameters()):
+        if outer is not None and trained.name_of({*outer.parameters()}) is not None:
             raise UsageError(IN_DDP.format("the attached model runs within DistributedDataParallel"))
 
     handle = model.register_forward_pre_hook(look)

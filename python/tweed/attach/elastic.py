@@ -135,7 +135,11 @@ class ElasticTraining(Run):
         return found
 
     def _make_exchange(self, settings: Settings) -> GradientExchange | MemberMovement:
-        buffers, cadence = list(self._model.buffers()), self.strategy.cadence
+        cadence = self.strategy.cadence
+
+        def buffers() -> list[Tensor]:
+            return list(self._model.buffers())
+
         if isinstance(cadence, LocalSteps):
             counts, size = self._place.end_exchange, settings.bucket_bytes
             outer, position = cadence.outer, self._position
@@ -146,7 +150,8 @@ class ElasticTraining(Run):
             return MemberGradients(groups, buffers, self._position)
 
         make = GradientExchange if self._ddp is None else partial(DdpExchange, self._ddp)
-        exchange = make(self._params, self._place, settings.bucket_bytes, made)
+        size = settings.bucket_bytes
+        exchange = make(self._params, self._place, size, made, self._snapshot, self._take_back)
         assert isinstance(exchange.reducer, MemberGradients)  # just made
         self._gradients = exchange.reducer
         return exchange

@@ -1,4 +1,19 @@
-"""Exchange of gradients: hooks on parameters put them into buckets while the backward pass runs."""
+"""Exchange of gradients: hooks on parameters put them into buckets while the backward pass runs.
+
+Theory of operation. After an exchange gradients are averages, in views of buckets. What follows decides what
+the exchange was for:
+
+    a step of the attached optimizers        it was used, and what it has changed for later ones stays
+    parameters have moved otherwise          the same: a loop that steps by hand
+    another backward pass, gradients kept    the same: gradients add up to the averages
+    another one, all gradients cleared       it is taken back: the next exchange is as if it had never been
+    another one, some of them cleared        refused, at all ranks
+
+Only where something is kept from one exchange to the next does this matter, as under a codec's residual, and
+only there is it looked at. Ranks say what they found, with the flags of the next exchange.
+
+A view that somebody else holds when an exchange begins is the user's: the bucket moves to other memory.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +27,14 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from tweed.attach.trained import Trained
 from tweed.errors import UsageError
 from tweed.exchange.bucket import GradientBucket, assign, item
 from tweed.exchange.by_shards.gradients import ShardGradients
 from tweed.exchange.gradients import GradientReducer, Groups
 from tweed.exchange.place import Place
 from tweed.exchange.shards import is_spread, local, spread_as
+from tweed.exchange.verdicts import Verdict
 
 _TWICE = (
     "{!r} got a second gradient within one backward pass. Either a reentrant checkpoint runs it twice: use "
@@ -27,6 +44,18 @@ _TWICE = (
 _ACCUMULATED = (
     "two backward passes before one optimizer step, and each was exchanged. Where gradients accumulate over "
     "several, run all but the last within `with run.no_sync():`, and one exchange does"
+)
+_THROWN_AWAY = (
+    "two backward passes before one optimizer step, and each was exchanged; the gradients of the first were "
+    "cleared, so that its exchange was for nothing. That is right if the batch was skipped. If the gradients "
+    "come from the loss of another model, as a GAN's generator leaves some in the discriminator, run that "
+    "backward pass within `with run.no_sync():`, and nothing is exchanged"
+)
+_PARTLY = (
+    "no step was taken with the gradients of the last exchange, and some of them were cleared, as that of "
+    "{!r}, and others were not, as that of {!r}. So the exchange can neither be used nor be taken back. "
+    "Before a backward pass clear all gradients of the attached model or none: zero_grad() of each of its "
+    "optimizers"
 )
 _LATE = (
     "{!r} got its gradient after those of its backward pass were exchanged. Let FSDP2 finish backward passes "
@@ -47,43 +76,73 @@ class GradientExchange:
     A parameter without a gradient counts as zero; one to which no rank contributed keeps `grad = None`.
 
     Args:
-      params: by name; those that get gradients.
+      params: those that get gradients.
       place: of this process among those that train.
       bucket_bytes: size of a full bucket.
       made: what reduces gradients, of the names and parameters of each bucket.
+      snapshot: all that an exchange changes for later ones, as it is now.
+      take_back: makes it again as it was in a snapshot.
+
+    Attributes:
+      before: the snapshot before the last exchange, if no step has followed; None: a step has, or nothing is
+        kept from one exchange to the next.
     """
 
     def __init__(
         self,
-        params: Mapping[str, Parameter],
+        params: Trained,
         place: Place,
         bucket_bytes: int,
         made: Callable[[Groups], GradientReducer],
+        snapshot: Callable[[], Any],
+        take_back: Callable[[Any], None],
     ) -> None:
         self.paused = False
-        self._fresh = False  # has there been an exchange since the last step?
+        self._fresh = False  # are gradients averages, since an exchange after the last step?
         self._passes = 0  # backward passes since the last step that were exchanged
         self.within_step = False  # those of a closure are meant to be, each by itself
         self._of_all = place
+        self._trained = params
+        self._snapshot, self._take_back = snapshot, take_back
         late_first = list(params.items())[::-1]  # as a backward pass reaches them, more or less
         first_bytes = min(bucket_bytes, FIRST_BUCKET_BYTES)
         members = assign([item(param) for _, param in late_first], bucket_bytes, first_bytes)
         groups = [dict(late_first[index] for index in of_bucket) for of_bucket in members]
         self.reducer = made(groups)
         self._buckets = self.reducer.buckets
-        self._params = [list(group.values()) for group in groups]
+        self._open = False
+        self._started = 0
+        self._task = -1  # number that autograd gave the backward pass whose end is waited for
+        self._ended = -1  # and that of one whose gradients were exchanged
+        self._cleared_between = False  # were gradients cleared between two exchanges?
+        self.before: Any = None
+        self._digest = b""  # of all parameters, as they were then
+        self._given: list[Parameter] = []  # parameters that have a gradient of the last exchange
+        self._thrown_away = False  # all of these were cleared
+        self._partly: UsageError | None = None  # some of these were
+        self._looked = -1  # the backward pass at whose begin that was seen
+        self._refused: UsageError | None = None
+        self._is_spread = any(is_spread(param) for param in params.values())
+        self._lock = threading.Lock()  # autograd has one thread per accelerator
+        self._hooks: list[Any] = []
+        self._follow()
+
+    def _follow(self) -> None:
+        """Hooks on the parameters that there are now."""
+        for hook in self._hooks:
+            hook.remove()
+        self._followed = self._trained.objects
+        self._params = [[self._trained[name] for name in one.names] for one in self._buckets]
         self._place = {
             param: (gradients, index)
             for gradients, of_bucket in zip(self._buckets, self._params, strict=True)
             for index, param in enumerate(of_bucket)
         }
-        self._open = False
-        self._started = 0
-        self._task = -1  # number that autograd gave the backward pass whose end is waited for
-        self._ended = -1  # and that of one whose gradients were exchanged
-        self._is_spread = any(is_spread(param) for param in params.values())
-        self._lock = threading.Lock()  # autograd has one thread per accelerator
-        self._hooks = self._listen(params)
+        self._hooks = self._listen(self._trained)
+        if self.reducer.takes_back:
+            trained = (param for param in self._followed if param.requires_grad)
+            hook = self._before_gradient
+            self._hooks += [param.register_hook(hook) for param in trained]  # type: ignore[no-untyped-call]
 
     def _listen(self, params: Mapping[str, Parameter]) -> list[Any]:
         """Hooks that say when a gradient is there."""
@@ -91,13 +150,33 @@ class GradientExchange:
         return [
             param.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
             for param in params.values()
+            if param.requires_grad
         ]
+
+    def _before_gradient(self, gradient: Tensor) -> None:
+        """A backward pass reaches a parameter, whose `grad` is still as it was."""
+        task = torch._C._current_graph_task_id()
+        if self.before is None or task == self._looked:
+            return
+        self._looked = task
+        cleared = [param for param in self._given if param.grad is None]
+        others = [param for param in self._given if param.grad is not None]
+        if not any(bool(param.grad.any()) for param in others):  # type: ignore[union-attr]
+            self._thrown_away = True
+        elif cleared:
+            self._partly = UsageError(_PARTLY.format(self._name(cleared[0]), self._name(others[0])))
+
+    def _name(self, param: Parameter) -> str:
+        gradients, index = self._place[param]
+        return gradients.names[index]
 
     def _on_gradient(self, param: Tensor) -> None:
         assert isinstance(param, Parameter)  # hooks are on parameters only
         with self._lock:
             if self._is_spread and torch._C._current_graph_task_id() == self._ended:
-                raise UsageError(_LATE.format(self._place[param][0].names[self._place[param][1]]))
+                raise UsageError(_LATE.format(self._name(param)))
+            if self.paused:
+                self._fresh = False  # this rank's own gradients are added to averages
             if self.paused or not self._is_open():
                 return
             gradients, index = self._place[param]
@@ -112,13 +191,44 @@ class GradientExchange:
             ends = self._is_nearly_over if self._is_spread else self._backward_ends
             torch.autograd.Variable._execution_engine.queue_callback(ends)
             self._task = task
-            if not self._open and self.reducer.wanted():
+            if not self._open and self._wanted():
                 self._begin()
         return self._open
+
+    def _wanted(self) -> bool:
+        """Settles what became of the last exchange, and asks whether there is to be one now."""
+        self._refused = self._trained.look()
+        if self.reducer.takes_back:
+            self._settle()
+        return self.reducer.wanted()
+
+    def _settle(self) -> None:
+        self.reducer.says = Verdict.GO_ON
+        cleared = self.before is not None and (self._thrown_away or self._partly is not None)
+        if cleared and not self.within_step and self._trained.digest() == self._digest:
+            if self._thrown_away:
+                self.reducer.says = Verdict.TAKE_BACK
+                self._take_back(self.before)
+            else:
+                self._refused = self._refused or self._partly
+        self._thrown_away, self._partly, self._given = False, None, []
+        self._digest, self.before = self._trained.digest(), self._snapshot()
 
     def _begin(self) -> None:
         self._open = True
         self.reducer.begin()
+        if self._refused is not None:
+            try:
+                self.reducer.refuse(self._refused)
+            finally:
+                self._end()
+            raise self._refused
+        if self._followed is not self._trained.objects:
+            self._follow()
+        self._cleared_between = any(param.grad is None for param in self._given)
+        for gradients, params in zip(self._buckets, self._params, strict=True):
+            if not self._is_spread and gradients.bucket.is_shared(params):
+                self.reducer.renew(gradients.bucket)
 
     def _is_nearly_over(self) -> None:
         """FSDP2 reduces some gradients in callbacks like this one, which are all queued by now."""
@@ -131,7 +241,7 @@ class GradientExchange:
             self._ended = self._task
             self._passes += not self.within_step
             if self._passes == 2 and self._of_all.owners.rank == 0:
-                _say_once(_ACCUMULATED)
+                _say_once(_THROWN_AWAY if self._cleared_between else _ACCUMULATED)
 
     def _put_in(self, param: Parameter, gradients: GradientBucket, index: int) -> None:
         """Puts the gradient into its view, zero if there is none. `param.grad` becomes the view."""
@@ -167,12 +277,16 @@ class GradientExchange:
                     if by_any[index]:
                         params[index].grad = spread_as(gradients.bucket.views[index], params[index])
         finally:
-            self._open, self._started = False, 0
-            for gradients in self._buckets:
-                gradients.given.clear()
-                gradients.work = None
+            self._end()
+        self._given = [param for param in self._followed if param.grad is not None]
         self._of_all.end_exchange()
         self._fresh = True
+
+    def _end(self) -> None:
+        self._open, self._started = False, 0
+        for gradients in self._buckets:
+            gradients.given.clear()
+            gradients.work = None
 
     def _start_rest(self) -> None:
         for number in range(self._started, len(self._buckets)):
@@ -182,10 +296,10 @@ class GradientExchange:
             self._start_next()
 
     def before_step(self) -> None:
-        """Exchanges now if there was none since the last step: no backward pass, or only paused ones."""
-        if self._open or (not self._fresh and self.reducer.wanted()):
+        """Exchanges now if gradients are not averages: there was no backward pass, or paused ones alone."""
+        if self._open or (not self._fresh and self._wanted()):
             self._exchange()
-        self._fresh, self._passes = False, 0
+        self._fresh, self._passes, self.before = False, 0, None
 
     def check_finite(self) -> None:
         """See `Exchange`."""
@@ -193,7 +307,8 @@ class GradientExchange:
 
     def after_step(self, norm: float | None) -> None:
         """See `Exchange`."""
-        self.within_step = False
+        if self.within_step:
+            self._fresh, self.before, self.within_step = False, None, False
         self.reducer.after_step(norm)
 
     def shards(self) -> Iterator[Any]:

@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tweed.attach.gradient import GradientExchange
 from tweed.attach.member_gradients import MemberGradients
+from tweed.attach.trained import Trained
 from tweed.errors import UsageError
 from tweed.exchange.gradients import GradientReducer, Groups
 from tweed.exchange.place import Place
@@ -56,14 +57,16 @@ class DdpExchange(GradientExchange):
     def __init__(
         self,
         model: DistributedDataParallel,
-        params: Mapping[str, Parameter],
+        params: Trained,
         place: Place,
         bucket_bytes: int,
         made: Callable[[Groups], GradientReducer],
+        snapshot: Callable[[], Any],
+        take_back: Callable[[Any], None],
     ) -> None:
         self._closed = False
         self._numel = len(params.keys() - model.parameters_to_ignore)
-        super().__init__(params, place, bucket_bytes, made)
+        super().__init__(params, place, bucket_bytes, made, snapshot, take_back)
         self._waiting: list[tuple[dict[Parameter, Tensor], Tensor, torch.futures.Future[Tensor]]] = []
         model.register_comm_hook(None, lambda _, bucket: self._take_bucket(bucket))
 
@@ -86,7 +89,7 @@ class DdpExchange(GradientExchange):
         if self._closed:
             done.set_result(bucket.buffer())
             return done
-        if not self._open and self.reducer.wanted():
+        if not self._open and self._wanted():
             self._begin()
         given: dict[Parameter, Tensor] = dict(zip(bucket.parameters(), bucket.gradients(), strict=True))
         self._waiting.append((given, bucket.buffer(), done))

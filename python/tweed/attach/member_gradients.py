@@ -27,7 +27,7 @@ class MemberGradients(GradientReducer):
 
     Args:
       groups: per bucket the parameters, by name.
-      buffers: of the model.
+      buffers: gives the model's, always as many of the same shapes.
       position: gives where the steps are in the samples, for a checkpoint.
 
     Attributes:
@@ -39,7 +39,9 @@ class MemberGradients(GradientReducer):
       parts: of the gradients, those which are complete before a backward pass ends.
     """
 
-    def __init__(self, groups: Groups, buffers: Sequence[Tensor], position: Callable[[], Any]) -> None:
+    def __init__(
+        self, groups: Groups, buffers: Callable[[], Sequence[Tensor]], position: Callable[[], Any]
+    ) -> None:
         shards = [{name: local(param.detach()) for name, param in group.items()} for group in groups]
         super().__init__(local_buckets(shards))
         self.steps: MemberSteps | None = None
@@ -47,17 +49,18 @@ class MemberGradients(GradientReducer):
         self.loaded: Mapping[str, Any] | None = None
         self._buffers, self._position = buffers, position
         self._begun: list[Tensor] = []  # the buffers of the last step
-        tensors = [*(one.bucket.values for one in self.buckets), *buffers]
+        tensors = [*(one.bucket.values for one in self.buckets), *buffers()]
         self.like = widest(tensors)
         self._total, self._ready = self.like, 0  # over the samples of a batch, and how far it has come
         numels = [one.bucket.values.numel() for one in self.buckets]
         self.parts = numels[:-1]
-        behind = [*(len(one.names) for one in self.buckets), *(one.numel() for one in buffers)]
+        behind = [*(len(one.names) for one in self.buckets), *(one.numel() for one in buffers())]
         self.sizes = sum(numels), sum(behind)
 
     def add(self, buffer: Tensor) -> None:
         """Before the first batch: this becomes the mean of all members', too."""
-        self._buffers = [*self._buffers, buffer]
+        before = self._buffers
+        self._buffers = lambda: [*before(), buffer]
         self.sizes = self.sizes[0], self.sizes[1] + buffer.numel()
 
     def wanted(self) -> bool:
@@ -91,7 +94,7 @@ class MemberGradients(GradientReducer):
         for one in self.buckets:
             self._put_in(torch.tensor([float(index in one.given) for index in range(len(one.names))]))
         with torch.no_grad():
-            for buffer, before in zip(self._buffers, self._begun, strict=True):
+            for buffer, before in zip(self._buffers(), self._begun, strict=True):
                 self._put_in(buffer)
                 buffer.copy_(before)
         total, self._total = self._total, self.like
@@ -105,7 +108,7 @@ class MemberGradients(GradientReducer):
 
     def drawn(self) -> None:
         """The loop gets a batch: the model is that of the last step."""
-        self._begun = [buffer.clone() for buffer in self._buffers]
+        self._begun = [buffer.clone() for buffer in self._buffers()]
 
     @torch.no_grad()
     def _put_in(self, mean: Tensor) -> None:
@@ -122,12 +125,12 @@ class MemberGradients(GradientReducer):
     def _put_back(self, result: Tensor) -> list[Sequence[bool]]:
         values = [one.bucket.values for one in self.buckets]
         counts = [len(one.names) for one in self.buckets]
-        sizes = [*(value.numel() for value in values), *counts, *(one.numel() for one in self._buffers)]
+        sizes = [*(value.numel() for value in values), *counts, *(one.numel() for one in self._buffers())]
         parts = iter(torch.split_with_sizes(result, sizes))
         for value in values:
             value.copy_(next(parts))
         by_any: list[Sequence[bool]] = [(next(parts) != 0).tolist() for _ in counts]
-        take_means(self._buffers, parts)
+        take_means(self._buffers(), parts)
         marked = [zip(one.names, used, strict=True) for one, used in zip(self.buckets, by_any, strict=True)]
         self.unused = {name for of_bucket in marked for name, is_used in of_bucket if not is_used}
         return by_any

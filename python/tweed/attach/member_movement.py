@@ -27,8 +27,8 @@ class MemberMovement:
     of whole numbers are rounded.
 
     Args:
-      params: those that are trained, by name.
-      buffers: of the model.
+      params: those that are trained, by name, as they are at each call.
+      buffers: gives the model's, always as many of the same shapes.
       outer: what becomes of the mean movement; None: the model moves by it.
       bucket_bytes: of a bucket, in which an outer optimizer and codecs see parameters.
       counts: called when a round counts.
@@ -48,7 +48,7 @@ class MemberMovement:
     def __init__(
         self,
         params: Mapping[str, Tensor],
-        buffers: Sequence[Tensor],
+        buffers: Callable[[], Sequence[Tensor]],
         outer: Outer[Any] | None,
         bucket_bytes: int,
         counts: Callable[[], None],
@@ -63,28 +63,32 @@ class MemberMovement:
         groups = [{name: shards[name] for name in (list(shards)[index] for index in one)} for one in members]
         self.buckets = local_buckets(groups)
         self._params, self._buffers, self._outer = params, buffers, outer
-        self._shards = [shard for group in groups for shard in group.values()]
         self._views = [view for one in self.buckets for view in one.bucket.views]
         self._outer_states = [outer.start(one.bucket.values) if outer else None for one in self.buckets]
-        self.like = widest([*self._shards, *buffers])
+        self.like = widest([*shards.values(), *buffers()])
         numel = sum(one.bucket.values.numel() for one in self.buckets)
-        self.sizes = numel, sum(buffer.numel() for buffer in buffers)
+        self.sizes = numel, sum(buffer.numel() for buffer in buffers())
         self._common: list[Tensor] = []  # parameters, then buffers
         self.result: Tensor | None = None
         self.finite = True
 
+    def _shards(self) -> list[Tensor]:
+        """What this process has of each parameter now, in the order of buckets."""
+        names = (name for one in self.buckets for name in one.names)
+        return [local(self._params[name].detach()) for name in names]
+
     @torch.no_grad()
     def begin(self) -> None:
         """The model is the common one."""
-        self._common = [tensor.clone() for tensor in (*self._shards, *self._buffers)]
+        self._common = [tensor.clone() for tensor in (*self._shards(), *self._buffers())]
 
     @torch.no_grad()
     def total(self, samples: int) -> Tensor:
         """This member's movement, and its buffers, times its samples; the model is the common one again."""
-        for view, shard, common in zip(self._views, self._shards, self._common, strict=False):
+        for view, shard, common in zip(self._views, self._shards(), self._common, strict=False):
             torch.sub(shard, common, out=view)
         values = [one.bucket.values for one in self.buckets]
-        parts = [*values, *(buffer.reshape(-1) for buffer in self._buffers)]
+        parts = [*values, *(buffer.reshape(-1) for buffer in self._buffers())]
         total = torch.cat([part.to(self.like) for part in parts])
         self.back()
         return total.mul_(samples) if samples else total.zero_()
@@ -92,7 +96,7 @@ class MemberMovement:
     @torch.no_grad()
     def back(self) -> None:
         """The model is the common one again."""
-        for tensor, common in zip((*self._shards, *self._buffers), self._common, strict=True):
+        for tensor, common in zip((*self._shards(), *self._buffers()), self._common, strict=True):
             tensor.copy_(common)
 
     @torch.no_grad()
@@ -108,13 +112,15 @@ class MemberMovement:
                 "learning rate, or clipped gradients, may help; the last checkpoint is as it was"
             )
         values = [one.bucket.values for one in self.buckets]
-        parts = iter(torch.split_with_sizes(self.result, [one.numel() for one in (*values, *self._buffers)]))
+        parts = iter(
+            torch.split_with_sizes(self.result, [one.numel() for one in (*values, *self._buffers())])
+        )
         for value, state in zip(values, self._outer_states, strict=True):
             mean = next(parts).to(value.dtype)
             value.copy_(mean if self._outer is None else self._outer.advance(mean, state))
-        for view, shard, common in zip(self._views, self._shards, self._common, strict=False):
+        for view, shard, common in zip(self._views, self._shards(), self._common, strict=False):
             shard.copy_(common + view)
-        take_means(self._buffers, parts)
+        take_means(self._buffers(), parts)
         self.begin()
         self._counts()
 
@@ -147,7 +153,7 @@ class MemberMovement:
     def average(self, tensors: list[Tensor]) -> list[Tensor]:
         """See `Exchange`: the common model, which is what is trained."""
         names = [name for one in self.buckets for name in one.names]
-        whose = [*(self._params[name] for name in names), *self._buffers]
+        whose = [*(self._params[name] for name in names), *self._buffers()]
         common = {id(one): spread_as(kept, one) for one, kept in zip(whose, self._common, strict=False)}
         return [common.get(id(tensor), tensor) for tensor in tensors]
 

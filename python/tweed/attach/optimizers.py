@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
-from weakref import WeakSet
 
-from torch.nn import Parameter
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from tweed.attach.trained import Trained
 from tweed.errors import UsageError
 
 #: Called with whether the step runs a closure, which has its backward passes still before it.
@@ -29,16 +28,15 @@ class Optimizers:
     """Hooks on the optimizers of a run.
 
     Args:
-      given: at least one; each steps some of `names`' parameters.
-      names: the parameters that are trained, and what they are called.
+      given: at least one; each steps some of the `trained` parameters.
+      trained: these.
     """
 
-    def __init__(self, given: Sequence[Optimizer], names: dict[Parameter, str]) -> None:
+    def __init__(self, given: Sequence[Optimizer], trained: Trained) -> None:
         self._given = list(given)
-        self._names = names
+        self._trained = trained
         self._stepped: list[Optimizer] = []  # in this round
         self._within: Optimizer | None = None  # whose step runs now
-        self._harmless: WeakSet[Optimizer] = WeakSet()  # others, of other parameters
         self._hooks: list[Any] = []
         self._after: Callable[[], None] = lambda: None
 
@@ -104,16 +102,15 @@ class Optimizers:
         after()
 
     def _refuse_other(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if optimizer in self._given or self._within is not None or optimizer in self._harmless:
+        if optimizer in self._given or self._within is not None:
             return
-        of = (param for group in optimizer.param_groups for param in group["params"])
-        stepped = next((param for param in of if param in self._names), None)
-        if stepped is None:
-            self._harmless.add(optimizer)
+        params = {param for group in optimizer.param_groups for param in group["params"]}
+        name = self._trained.name_of(params)
+        if name is None:
             return
         mine = " and ".join(type(one).__name__ for one in self._given)
         raise UsageError(
-            f"{type(optimizer).__name__}.step() would change {self._names[stepped]!r} of the attached model, "
+            f"{type(optimizer).__name__}.step() would change {name!r} of the attached model, "
             f"and attach was given another optimizer ({mine}): the ranks' models would differ. Step the "
             "attached one, or give attach all that step the model, as a list"
         )

@@ -20,12 +20,13 @@ from tweed.attach import advice, checks
 from tweed.attach.gradient import GradientExchange
 from tweed.attach.optimizers import Optimizers
 from tweed.attach.settings import FindPlace, Settings
-from tweed.cadence import ByShards, StepDone, Stop
+from tweed.attach.trained import Trained
+from tweed.cadence import ByShards, StepDone
 from tweed.collective import Plan
 from tweed.errors import StrategyError, UsageError
 from tweed.exchange.base import Exchange
 from tweed.exchange.cadence_driver import CadenceDriver, StepLength
-from tweed.exchange.checkpoint import FORMAT, check_format
+from tweed.exchange.checkpoint import FORMAT, check_format, check_other_ranks
 from tweed.exchange.communicator import Communicator, Stats
 from tweed.exchange.hub.live.contribution import Contribution
 from tweed.exchange.hub.live.hub import HubServer
@@ -36,6 +37,7 @@ from tweed.exchange.place import Alone
 from tweed.exchange.proximal import Proximal
 from tweed.exchange.table import Parts, gradient_reducer, hub_exchange, model_exchange
 from tweed.exchange.terms import terms
+from tweed.exchange.untrained import Untrained
 from tweed.strategy import Strategy
 
 
@@ -63,7 +65,7 @@ class Run:
         self.stats = Stats()
         metrics.follow(self.stats)
         self._model = model
-        self._params = {name: param for name, param in model.named_parameters() if param.requires_grad}
+        self._params = Trained(model)
         self._sync_buffers = settings.sync_buffers
         # A hub's model is the one that is trained; a server has none of its own.
         self._root = None if strategy.hub is None else strategy.hub.rank
@@ -72,16 +74,16 @@ class Run:
         owners = self._place.owners
         self._cadence = CadenceDriver(strategy.cadence, owners.contributor, owners.contributors)
         proximal = strategy.cadence.proximal if owners.contributes else 0.0
-        self._proximal = Proximal(list(self._params.values()), proximal) if proximal else None
+        self._proximal = Proximal(self._params.values(), proximal) if proximal else None
         self._length = StepLength(self._params.values()) if self._cadence.needs_norm else None
+        self._untrained: Untrained | None = None  # at a hub each process has its own
         self._exchange = self._make_exchange(settings)
         shared = isinstance(self._exchange, GradientExchange) and not isinstance(strategy.cadence, ByShards)
         self._broadcasts_buffers = shared and self._sync_buffers
         self._broadcasts: list[Any] = []  # of buffers, that have begun
-        names = {param: name for name, param in self._params.items()}
-        self._optimizers = Optimizers(optimizers, names)
+        self._optimizers = Optimizers(optimizers, self._params)
         self._optimizers.watch(self._before_step, self._after_step)
-        self._no_ddp = advice.refuse_ddp(model, names)
+        self._no_ddp = advice.refuse_ddp(model, self._params)
         self._unfinished = advice.Unfinished(self, strategy) if owners.contributor == 0 else None
         checks.attached.add(model)
 
@@ -103,20 +105,28 @@ class Run:
                 side.begin()  # its model is another one than the hub's, as a rule
             return side
         assert isinstance(self._place, Communicator)  # without a hub there is a group
+        self._untrained = Untrained(self._now_untrained, self._place, self._params.look)
         parts = Parts(self.strategy, self._place, self._cadence, settings.bucket_bytes)
         if self.strategy.exchange == "gradient":
             reducer = partial(gradient_reducer, parts)
-            return GradientExchange(self._params, self._place, settings.bucket_bytes, reducer)
-        return model_exchange(parts, self._params, self._buffers)
+            size, params = settings.bucket_bytes, self._params
+            return GradientExchange(params, self._place, size, reducer, self._snapshot, self._take_back)
+        return model_exchange(parts, self._params, self._untrained)
 
-    def _buffers(self) -> list[Tensor]:
-        """What is averaged beside parameters, where models are."""
-        buffers = self._model.buffers() if self._sync_buffers else ()
-        return [buffer for buffer in buffers if buffer.is_floating_point()]
+    def _now_untrained(self) -> dict[str, Tensor]:
+        buffers = self._model.named_buffers() if self._sync_buffers else ()
+        return {**self._params.frozen(), **dict(buffers)}
 
     def _before_step(self, has_closure: bool) -> None:
-        trouble = "was added or began to require a gradient after attach; detach() and attach again"
-        checks.check_covered(self._optimizers, set(self._params.values()), trouble)
+        self._check_covered()
+        if self.strategy.exchange == "gradient" and torch._C._current_graph_task_id() != -1:
+            raise UsageError(
+                "an optimizer steps within a backward pass, and gradients are exchanged: it would step by this "
+                "rank's own. Step after backward(); or take a strategy that exchanges models, such as "
+                "local_steps"
+            )
+        if self._untrained is None and (trouble := self._params.look()) is not None:
+            raise trouble  # where ranks form a group they exchange flags, and all raise
         if self._length is not None:
             self._length.begin()
         early = self.strategy.hub or (self.strategy.cadence if self._proximal else None)
@@ -135,6 +145,22 @@ class Run:
             self._proximal.pull()
         if self._broadcasts_buffers:
             self._broadcasts = self._place.broadcast(list(self._model.buffers()), self._root)
+
+    def _check_covered(self) -> None:
+        """Raises UsageError if an optimizer steps what is not trained by this run."""
+        groups = (group for one in self._optimizers for group in one.param_groups)
+        stepped = {param for group in groups for param in group["params"] if param.requires_grad}
+        if stepped <= set(self._params.objects):
+            return
+        trouble = self._params.look()
+        if trouble is not None:
+            raise trouble
+        why = (
+            "is not trained by this run: it was added, began to require a gradient, or has been replaced in "
+            "the model since attach, as by load_state_dict(assign=True). Give the optimizer the parameters "
+            "that the model has now; or detach() and attach again, with all optimizers"
+        )
+        checks.check_covered(self._optimizers, set(self._params.objects), why)
 
     def _check_finite(self) -> None:
         if not self._optimizers.found_inf:  # a scaler found it: the step changes nothing
@@ -317,7 +343,8 @@ class Run:
         Raises: UsageError where the strategy's transport may lose parts.
         Cost: a copy of the model; an all-reduce of it where models differ.
         """
-        tensors = [*self._params.values(), *self._buffers()]
+        buffers = self._model.buffers() if self._sync_buffers else ()
+        tensors = [*self._params.values(), *(one for one in buffers if one.is_floating_point())]
         with _replaced(tensors, self._exchange.average(tensors)):
             yield
 
@@ -327,8 +354,9 @@ class Run:
         Call it when training ends, and before one rank evaluates or stores the model for all. Training may go
         on.
         """
-        self._cadence.handle(Stop())
         self._exchange.finish()
+        if self._untrained is not None and isinstance(self._exchange, GradientExchange):
+            self._untrained.take_first(self._root)
         if self._proximal is not None:
             self._proximal.exchanged()
         self._note_difference()
@@ -348,20 +376,38 @@ class Run:
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's state, as plain values and tensors; store it beside the model's and the optimizer's.
+        Between `backward()` and `optimizer.step()` it is the state before that exchange.
 
         Under a strategy with local steps each rank has its own model, optimizer state and run state between
         exchanges: store all three per rank, or call `finish` first and accept that the round ends there.
         """
+        before = self._exchange.before if isinstance(self._exchange, GradientExchange) else None
         return {
             "format": FORMAT,
             "strategy": repr(self.strategy),
+            "ranks": self._place.owners.size,
+            "differs": self._exchange.differs,
+            "proximal": None if self._proximal is None else self._proximal.state(),
+            "plan": self._place.plan(),
+            **(before or self._snapshot()),
+        }
+
+    def _snapshot(self) -> dict[str, Any]:
+        """All that an exchange changes for later ones."""
+        return {
             "cadence": self._cadence.state(),
             "stats": asdict(self.stats),
             "exchange": self._exchange.state(),
-            "proximal": None if self._proximal is None else self._proximal.state(),
             "residuals": [] if self._place.losses is None else self._place.losses.state(),
-            "plan": self._place.plan(),
         }
+
+    def _take_back(self, before: Mapping[str, Any]) -> None:
+        """Everything is as it was in that snapshot, but the counters, as bytes were sent."""
+        if self.strategy.hub is None:  # a hub's worker takes the newest model, and begins a round with it
+            self._cadence.load(before["cadence"])
+        self._exchange.load(before["exchange"])
+        if self._place.losses is not None:
+            self._place.losses.load(before["residuals"])
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on where `state_dict` was taken. Load the model and the optimizer as well; the order does not
@@ -369,9 +415,9 @@ class Run:
 
         Raises:
           StrategyError: the state is of another strategy; the text names both.
-          UsageError: the state is of another version of tweed; the group runs other schedules than when the
-            state was taken, so that sums could round differently; or the state is of a model or of buckets of
-            other sizes.
+          UsageError: the state is of another version of tweed, or of another number of ranks and holds what
+            belongs to one of them; the group runs other schedules than when the state was taken, so that sums
+            could round differently; or the state is of a model or of buckets of other sizes.
         """
         check_format(state)
         if state["strategy"] != repr(self.strategy):
@@ -379,21 +425,20 @@ class Run:
                 f"the state is of {state['strategy']}, but the run is of {self.strategy!r}: attach with the "
                 "former, or load the model alone and begin a new run"
             )
-        if state["plan"] is not None and not _same_schedules(state["plan"], self._place.plan()):
+        ranks = self._place.owners.size
+        if self.strategy.hub is None and ranks != state["ranks"]:
+            check_other_ranks(state, ranks)
+        elif state["plan"] is not None and not _same_schedules(state["plan"], self._place.plan()):
             raise UsageError(
                 "the group runs other schedules than the stored run, so results would not be the same; "
                 "give the stored plan to the group when it is made (tweed.torch.Options(plan=...)), "
                 "or drop state['plan'] to go on without"
             )
-        if self.strategy.hub is None:  # a hub's worker takes the newest model, and begins a round with it
-            self._cadence.load(state["cadence"])
         for name, value in state["stats"].items():
             setattr(self.stats, name, value)
-        self._exchange.load(state["exchange"])
+        self._take_back(state)
         if self._proximal is not None and self.strategy.hub is None:
             self._proximal.load(state["proximal"])
-        if self._place.losses is not None:
-            self._place.losses.load(state["residuals"])
 
 
 @contextmanager

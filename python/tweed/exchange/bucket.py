@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from sys import getrefcount
 
 import torch
 import torch.distributed as dist
@@ -55,6 +56,7 @@ class Bucket:
         shows whether any rank contributed to the tensor.
 
     Attributes:
+      flat: see above.
       views: one per tensor, in its shape. Strides are the tensor's too if it is dense, so that optimizers
         that go through both at once stay quick.
       values: `[count]`, all that the views show, side by side.
@@ -62,15 +64,42 @@ class Bucket:
     """
 
     def __init__(self, flat: Tensor, tensors: Sequence[Tensor], *, marked: bool = False) -> None:
+        self._forms = [(tensor.shape, dense_strides(tensor), tensor.numel()) for tensor in tensors]
+        self._marked = marked
+        self.lay(flat)
+
+    def lay(self, flat: Tensor) -> None:
+        """Moves to other memory, as long as before. Values stay behind."""
         self.flat = flat
         self.views: list[Tensor] = []
         offset = 0
-        for tensor in tensors:
-            at = flat.storage_offset() + offset
-            self.views.append(flat.as_strided(tensor.shape, dense_strides(tensor), at))
-            offset += tensor.numel()
+        for shape, strides, numel in self._forms:
+            self.views.append(flat.as_strided(shape, strides, flat.storage_offset() + offset))
+            offset += numel
         self.values = flat[:offset]
-        self.marks = flat[offset : offset + len(tensors) * marked]
+        self.marks = flat[offset : offset + len(self._forms) * self._marked]
+        self._uses = self._references()
+
+    def is_shared(self, params: Sequence[Tensor]) -> bool:
+        """Whether somebody else holds a view, or memory of one; or a view was given other memory.
+
+        Args:
+          params: one per view, which may hold it as its `grad`.
+
+        Cost: 20 ns per view.
+        """
+        uses = self._references()
+        if uses[0] != self._uses[0]:
+            return True
+        held = zip(uses[1:], self._uses[1:], self.views, params, strict=True)
+        return uses != self._uses and any(
+            now > before and param.grad is not view for now, before, view, param in held
+        )
+
+    def _references(self) -> list[int]:
+        """How many tensors share the memory, and how many references Python has to each view."""
+        storage = self.flat.untyped_storage()
+        return [torch._C._storage_Use_Count(storage._cdata), *map(getrefcount, self.views)]
 
 
 @dataclass(eq=False, slots=True)
@@ -107,3 +136,17 @@ def room(tensors: Sequence[Tensor], *, marked: bool = False) -> int:
 def dense_strides(tensor: Tensor) -> tuple[int, ...]:
     """Strides of `tensor`, or if it leaves gaps or overlaps itself, those of a dense tensor of its shape."""
     return torch.empty_like(tensor, device="meta", memory_format=torch.preserve_format).stride()
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Whether it has its memory to itself, without gaps."""
+    return tensor.stride() == dense_strides(tensor)
+
+
+def as_bytes(tensor: Tensor) -> memoryview:
+    """The values of `tensor`, as they lie in memory if it is dense and on the CPU; else a copy, in order."""
+    tensor = tensor.detach().cpu()
+    if is_dense(tensor):
+        tensor = tensor.as_strided((tensor.numel(),), (1,))
+    flat = tensor.resolve_conj().resolve_neg().reshape(-1)
+    return flat.view(torch.uint8).numpy().data

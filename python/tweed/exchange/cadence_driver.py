@@ -53,19 +53,23 @@ class CadenceDriver:
 
 
 class StepLength:
-    """Measures steps of `params`. Cost: a copy of them, and two passes per step."""
+    """Measures steps of `params`, as they are at each. Cost: a copy of them, and two passes per step."""
 
     def __init__(self, params: Iterable[Tensor]) -> None:
-        self._params = [param.detach() for param in params]
-        self._before = [param.clone() for param in self._params]
+        self._params = params
+        self._before: list[Tensor] = []
 
     def begin(self) -> None:
         """A step begins."""
-        for kept, param in zip(self._before, self._params, strict=True):
+        now = [param.detach() for param in self._params]
+        self._before = self._before or [torch.empty_like(param) for param in now]
+        for kept, param in zip(self._before, now, strict=True):
             kept.copy_(param)
 
     def measure(self) -> float:
         """Length of the step that has ended, over all parameters."""
         pairs = zip(self._params, self._before, strict=True)
-        squares = [torch.linalg.vector_norm((param - kept).float()).square() for param, kept in pairs]
+        squares = [
+            torch.linalg.vector_norm((param.detach() - kept).float()).square() for param, kept in pairs
+        ]
         return math.sqrt(sum(float(square) for square in squares))

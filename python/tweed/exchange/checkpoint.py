@@ -7,14 +7,15 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from tweed.errors import UsageError
 from tweed.exchange.transfers import BufferState, reply_state
 
 #: Of the states that `tweed.attach` and the hooks of `tweed.torch` store. 1 had no number; its fields had
 #: other names. 2 had thresholds that no controller held. 3 had hubs without forms of models; 4 without noise,
-#: and without members that have numbers.
-FORMAT = 5
+#: and without members that have numbers; 5 did not say of how many ranks it was.
+FORMAT = 6
 
 
 def check_format(state: Mapping[str, Any]) -> None:
@@ -23,6 +24,31 @@ def check_format(state: Mapping[str, Any]) -> None:
         raise UsageError(
             f"the state has format {state.get('format', 1)}, and this version of tweed reads {FORMAT}: "
             "finish the run with the version that stored it, or go on from its model alone"
+        )
+
+
+#: Of what an exchange keeps, what is the same at all ranks.
+_SHARED = ("anchor", "references", "outer")
+
+
+def check_other_ranks(state: Mapping[str, Any], ranks: int) -> None:
+    """Raises UsageError if the `state` of a run holds what belongs to one of its ranks, since it is to go on
+    with another number of `ranks`: a model of the rank's own, or what it had yet to send."""
+    advice = (
+        f"The state is of a run of {state['ranks']} ranks, and this one has {ranks}. Go on with "
+        f"{state['ranks']}; or begin a new run with the stored model and optimizer alone, and leave out "
+        "run.load_state_dict()"
+    )
+    if state["differs"]:
+        raise UsageError(
+            f"each rank has a model of its own in its state. {advice}. If all ranks call run.finish() before "
+            "they store, their models are one, and any number of ranks can go on"
+        )
+    own = [value for name, value in state["exchange"].items() if name not in _SHARED]
+    if any(isinstance(leaf, Tensor) for leaf in tree_leaves([own, state["residuals"]])):
+        raise UsageError(
+            f"each rank's state holds what that rank had yet to send, which would be lost or count twice. "
+            f"{advice}: what was yet to be sent is lost then"
         )
 
 

@@ -140,6 +140,14 @@ class Communicator:
             self.losses.add(bucket)
         return bucket
 
+    def renew(self, bucket: Bucket) -> None:
+        """Gives a bucket that `bucket` has made other memory; values stay behind."""
+        flat = self.empty(bucket.flat.numel(), bucket.flat)
+        if self.losses is None:
+            bucket.lay(flat)
+        else:
+            self.losses.lay(bucket, flat)
+
     def has_residual(self, bucket: Bucket, index: int) -> bool:
         """Whether this rank contributes to the tensor at `index` though it has no gradient."""
         return self.losses is not None and self.losses.has_residual(bucket, index)

@@ -141,6 +141,10 @@ def own_group(strategy: Strategy, group: dist.ProcessGroup | None) -> dist.Proce
     request = GroupRequest(cast(Ltp | None, strategy.transport), server)
     ranks = dist.get_process_group_ranks(group)
     everybody = len(ranks) == dist.get_world_size()
+    world = dist.distributed_c10d._world
+    named = world.group_count  # groups that all ranks make are called by it, and others would be ahead
     made = dist.new_group(ranks, backend="tweed", pg_options=request, use_local_synchronization=not everybody)
+    if not everybody:
+        world.group_count = named
     assert isinstance(made, dist.ProcessGroup)  # this process is one of its members
     return made

@@ -33,11 +33,13 @@ class FiniteFlags:
       given: per bucket and tensor, whether any rank contributes.
       bad: per bucket and tensor, a rank where it is not finite, or None.
       broken: ranks with anything that is not finite.
+      said: what each rank says beside it, see `tweed.exchange.verdicts`.
     """
 
     given: list[list[bool]]
     bad: list[list[int | None]]
     broken: list[int]
+    said: list[int]
 
     def error(self, names: Sequence[Sequence[str]]) -> NonFinite | None:
         """An error that names the parameters and ranks, if there are any; `names` per bucket and tensor."""
@@ -63,30 +65,33 @@ class FiniteFlags:
 
 
 def all_reduce_flags(
-    buckets: Sequence[Bucket], given: Sequence[Sequence[bool]], comm: Communicator
+    buckets: Sequence[Bucket], given: Sequence[Sequence[bool]], comm: Communicator, says: int = 0
 ) -> FiniteFlags:
     """Sends what this rank contributes to all ranks, and receives what they do.
 
     Args:
       buckets: what this rank has.
       given: per bucket and view, whether this rank contributes to it.
+      says: what this rank has to say beside it, at least 0.
 
     Cost: a pass over the buckets, and an all-reduce of 4 bytes per tensor and per rank.
     """
     flags = [_flags(bucket, gives, comm.rank) for bucket, gives in zip(buckets, given, strict=True)]
     mine = [flag for row in flags for flag in row]
     by_rank = [0] * comm.size
-    by_rank[comm.rank] = int(max(mine, default=_NOTHING) >= _FIRST_RANK)
+    by_rank[comm.rank] = 2 * says + (max(mine, default=_NOTHING) >= _FIRST_RANK)
     flat = torch.tensor([*mine, *by_rank], dtype=torch.int32)
     flat = flat.to(buckets[0].flat.device)
     comm.count(flat)
     comm.wait(comm.work(dist.all_reduce(flat, dist.ReduceOp.MAX, comm.group, async_op=True)))
     all_flags = iter(flat.tolist())
     greatest = [[next(all_flags) for _ in row] for row in flags]
+    by_rank = [*all_flags]
     return FiniteFlags(
         [[flag != _NOTHING for flag in row] for row in greatest],
         [[flag - _FIRST_RANK if flag >= _FIRST_RANK else None for flag in row] for row in greatest],
-        [rank for rank, broken in enumerate(all_flags) if broken],
+        [rank for rank, word in enumerate(by_rank) if word % 2],
+        [word // 2 for word in by_rank],
     )
 
 

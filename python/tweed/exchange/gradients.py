@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -20,12 +21,13 @@ from torch import Tensor
 
 from tweed.cadence import Ready
 from tweed.compress import Memory
-from tweed.errors import NonFinite
+from tweed.errors import NonFinite, UsageError
 from tweed.exchange.autotuner import AutotunedBuffers, make_buffers
 from tweed.exchange.bucket import Bucket, GradientBucket, room
 from tweed.exchange.cadence_driver import CadenceDriver
 from tweed.exchange.communicator import Communicator
 from tweed.exchange.finite import FiniteFlags, all_reduce_flags, spoil
+from tweed.exchange.verdicts import Verdict, check_verdicts, refusal
 
 log = logging.getLogger("tweed")
 
@@ -41,12 +43,17 @@ class GradientReducer:
 
     Attributes:
       prescale: what a gradient is multiplied with on its way into its bucket, in the exchange that has begun.
+      takes_back: something is kept from one exchange to the next, and `load` of the `state` before an
+        exchange takes that back.
+      says: what became of the last exchange, for the next one.
     """
 
     prescale = 1.0
+    takes_back = False
 
     def __init__(self, buckets: list[GradientBucket]) -> None:
         self.buckets = buckets
+        self.says = Verdict.GO_ON
 
     def wanted(self) -> bool:
         """Whether the backward pass that begins is to be exchanged."""
@@ -54,6 +61,14 @@ class GradientReducer:
 
     def begin(self) -> None:
         """An exchange begins."""
+
+    def renew(self, bucket: Bucket) -> None:
+        """Gives a bucket other memory, as somebody else holds what it has."""
+        bucket.lay(torch.empty_like(bucket.flat))
+
+    def refuse(self, why: UsageError) -> None:
+        """This rank cannot take part in the exchange that has begun: has all ranks hear of it, where they can
+        and would wait otherwise."""
 
     def start(self, gradients: GradientBucket) -> None:
         """All of a bucket is there; views without a gradient are zero."""
@@ -98,18 +113,38 @@ def _local(tensors: Sequence[Tensor]) -> Bucket:
 class SummedGradients(GradientReducer):
     """Each bucket is an all-reduce of its own, which begins while the backward pass still runs.
 
-    Each bucket has one mark per parameter that shows whether a rank contributed.
+    Each bucket has one mark per parameter that shows whether a rank contributed. A rank that cannot take part
+    makes marks NaN, which a sum with them is, too.
     """
 
     def __init__(self, buckets: list[GradientBucket], comm: Communicator, cadence: CadenceDriver) -> None:
         super().__init__(buckets)
         self.prescale = comm.prescale
+        self.takes_back = comm.losses is not None
         self._comm = comm
         self._cadence = cadence
 
     def wanted(self) -> bool:
         """See `GradientReducer`."""
         return self._cadence.decide()
+
+    def renew(self, bucket: Bucket) -> None:
+        """See `GradientReducer`."""
+        self._comm.renew(bucket)
+
+    def refuse(self, why: UsageError) -> None:
+        """See `GradientReducer`."""
+        for gradients in self.buckets:
+            gradients.bucket.flat.zero_()
+            gradients.bucket.marks.fill_(torch.nan)
+            gradients.work = self._comm.start(gradients.bucket)
+        for gradients in self.buckets:
+            self._wait(gradients)
+        refusal(self._comm, self.buckets[0].bucket.flat.device, why)
+
+    def _wait(self, gradients: GradientBucket) -> None:
+        assert gradients.work is not None  # it has started
+        self._comm.wait(gradients.work)
 
     def start(self, gradients: GradientBucket) -> None:
         """See `GradientReducer`."""
@@ -123,10 +158,11 @@ class SummedGradients(GradientReducer):
         """See `GradientReducer`."""
         contributed: list[Sequence[bool]] = []
         for gradients in self.buckets:
-            assert gradients.work is not None  # all have started
-            self._comm.wait(gradients.work)
+            self._wait(gradients)
             marks = [] if gradients.full else gradients.bucket.marks.tolist()
             contributed.append([mark != 0 for mark in marks])
+        if bool(self.buckets[0].bucket.marks[0].isnan()):
+            raise refusal(self._comm, self.buckets[0].bucket.flat.device, None)
         return contributed
 
 
@@ -141,6 +177,7 @@ class CompressedGradients(GradientReducer):
         self, buckets: list[GradientBucket], comm: Communicator, cadence: CadenceDriver, memory: Memory[Any]
     ) -> None:
         super().__init__(buckets)
+        self.takes_back = True
         self._comm = comm
         self._cadence = cadence
         self.values = make_buffers(memory, [one.bucket.views for one in buckets], comm)
@@ -152,8 +189,7 @@ class CompressedGradients(GradientReducer):
 
     def finish(self) -> list[Sequence[bool]]:
         """See `GradientReducer`."""
-        given = [[index in one.given for index in range(len(one.names))] for one in self.buckets]
-        flags = all_reduce_flags([one.bucket for one in self.buckets], given, self._comm)
+        flags = self._flags(self.says, None)
         self._trouble = flags.error([one.names for one in self.buckets])
         if self._trouble is None or self._comm.owners.can_do_without(len(flags.broken)):
             if self._trouble is not None:
@@ -166,6 +202,17 @@ class CompressedGradients(GradientReducer):
             self._contributed(gradients, by_any)
             for gradients, by_any in zip(self.buckets, flags.given, strict=True)
         ]
+
+    def refuse(self, why: UsageError) -> None:
+        """See `GradientReducer`."""
+        with suppress(UsageError):
+            self._flags(Verdict.REFUSED, why)
+
+    def _flags(self, says: Verdict, why: UsageError | None) -> FiniteFlags:
+        given = [[index in one.given for index in range(len(one.names))] for one in self.buckets]
+        flags = all_reduce_flags([one.bucket for one in self.buckets], given, self._comm, says)
+        check_verdicts(flags.said, self._comm, self.buckets[0].bucket.flat.device, why)
+        return flags
 
     def _contributed(self, gradients: GradientBucket, by_any: Sequence[bool]) -> Sequence[bool]:
         """A residual may come from ranks that have no gradient this time."""
@@ -215,6 +262,7 @@ class AutotunedGradients(GradientReducer):
         self, buckets: list[GradientBucket], comm: Communicator, cadence: CadenceDriver, memory: Memory[Any]
     ) -> None:
         super().__init__(buckets)
+        self.takes_back = True
         self._losses = comm.losses
         self._summed = SummedGradients(buckets, comm, cadence)
         self._compressed = CompressedGradients(buckets, comm, cadence, memory)
@@ -233,7 +281,16 @@ class AutotunedGradients(GradientReducer):
         self._autotuner.begin()
         plain = self._autotuner.choice == 0 and not self._residual
         self._now = self._summed if plain else self._compressed
+        self._now.says = self.says
         self.prescale = self._now.prescale
+
+    def renew(self, bucket: Bucket) -> None:
+        """See `GradientReducer`."""
+        self._summed.renew(bucket)
+
+    def refuse(self, why: UsageError) -> None:
+        """See `GradientReducer`."""
+        self._now.refuse(why)
 
     def start(self, gradients: GradientBucket) -> None:
         """See `GradientReducer`."""

@@ -28,32 +28,33 @@ class Residual:
     """What one rank's contributions to one bucket have lost and not yet returned.
 
     Args:
-      flat: `[numel]`, the bucket's buffer, on the CPU.
+      bucket: on the CPU.
 
     Attributes:
       values: `[numel]`, same dtype: to be added to the next contribution.
     """
 
-    def __init__(self, flat: Tensor) -> None:
-        self._flat = flat
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
         self._any = False  # so that a network that loses nothing costs no pass over the buffer
-        self.values = torch.zeros_like(flat)
+        self.values = torch.zeros_like(bucket.flat)
 
     def add_to_contribution(self, scale: float) -> None:
         """Adds the residual times `scale` to the buffer, which is to be sent now, and clears it."""
         if self._any:
-            self._flat.add_(self.values, alpha=scale)
+            self._bucket.flat.add_(self.values, alpha=scale)
             self.values.zero_()
             self._any = False
 
     def take_back(self, address: int, values: bytes) -> bool:
         """Keeps `values`, which were at `address` when they were sent. False if that is not in the buffer."""
-        width = self._flat.element_size()
-        first = (address - self._flat.data_ptr()) // width
+        flat = self._bucket.flat
+        width = flat.element_size()
+        first = (address - flat.data_ptr()) // width
         count = len(values) // width
-        if not 0 <= first <= self._flat.numel() - count:
+        if not 0 <= first <= flat.numel() - count:
             return False
-        self.values[first : first + count] += torch.frombuffer(bytearray(values), dtype=self._flat.dtype)
+        self.values[first : first + count] += torch.frombuffer(bytearray(values), dtype=flat.dtype)
         self._any = True
         return True
 
@@ -61,7 +62,7 @@ class Residual:
         """Whether there is anything of `view`, a dense view into the buffer."""
         if not self._any:
             return False
-        first = view.storage_offset() - self._flat.storage_offset()
+        first = view.storage_offset() - self._bucket.flat.storage_offset()
         return bool(self.values[first : first + view.numel()].any())
 
     def load(self, values: Tensor) -> None:
@@ -117,10 +118,19 @@ class Losses:
 
     def add(self, bucket: Bucket) -> None:
         """From now on `bucket` is exchanged. Its marks never get lost."""
-        if marks := bucket.marks.numel():
-            self._reports.keep_whole(bucket.marks.data_ptr(), marks * bucket.marks.element_size())
+        self._keep_marks(bucket, bucket.marks.nbytes)
         if self._returned:
-            self._residuals[bucket] = Residual(bucket.flat)
+            self._residuals[bucket] = Residual(bucket)
+
+    def lay(self, bucket: Bucket, flat: Tensor) -> None:
+        """`bucket`, one of these, moves to the memory `flat`."""
+        self._keep_marks(bucket, 0)
+        bucket.lay(flat)
+        self._keep_marks(bucket, bucket.marks.nbytes)
+
+    def _keep_marks(self, bucket: Bucket, bytes: int) -> None:
+        if bucket.marks.numel():
+            self._reports.keep_whole(bucket.marks.data_ptr(), bytes)
 
     @contextmanager
     def whole(self, tensors: Iterable[Tensor]) -> Iterator[None]:

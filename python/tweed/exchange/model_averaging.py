@@ -1,35 +1,43 @@
 """Exchange of models, or of how far they have moved, as they are, between optimizer steps.
 
-Averaged are parameters, and floating-point buffers if `attach` keeps buffers equal. The optimizer's state and
-whole-number buffers stay with each rank.
+Averaged are parameters that are trained; `untrained` has what else is in a model. The optimizer's state stays
+with each rank.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tweed.cadence import Stop
 from tweed.errors import UsageError
 from tweed.exchange.bucket import assign, item
 from tweed.exchange.cadence_driver import CadenceDriver
 from tweed.exchange.checkpoint import plain
 from tweed.exchange.communicator import Communicator
+from tweed.exchange.equal import compare
+from tweed.exchange.untrained import Untrained
+from tweed.exchange.verdicts import Verdict, check_verdicts
 
 
 class BetweenSteps:
     """What both kinds have in common: an `Exchange` after steps, when the cadence decides so.
 
     Args:
+      rest: of the model, beside the parameters that are trained.
       comm: the group.
       cadence: when to exchange.
       replicas_diverge: ranks' models differ after an exchange too.
     """
 
-    def __init__(self, comm: Communicator, cadence: CadenceDriver, *, replicas_diverge: bool) -> None:
+    def __init__(
+        self, rest: Untrained, comm: Communicator, cadence: CadenceDriver, *, replicas_diverge: bool
+    ) -> None:
         self.paused = False
+        self._rest = rest
         self._comm = comm
         self._cadence = cadence
         self._replicas_diverge = replicas_diverge
@@ -52,7 +60,8 @@ class BetweenSteps:
             self.differs = self._replicas_diverge
 
     def finish(self) -> None:
-        """See `Exchange`; the cadence knows of the stop."""
+        """See `Exchange`."""
+        self._cadence.handle(Stop())
         self._maybe_exchange()
         self.unite()
         self.differs = False
@@ -73,96 +82,97 @@ class BetweenSteps:
         raise NotImplementedError  # each subclass has its own
 
     def unite(self) -> None:
-        """Makes models equal on all ranks that still differ after `exchange`."""
+        """Makes models equal on all ranks that differ still, or again, as a loop has moved them by hand."""
+        raise NotImplementedError  # each subclass has its own
 
 
-class TensorAverage:
-    """Averages tensors over all ranks, bucket by bucket.
+class ModelExchange(BetweenSteps):
+    """Averages models.
 
     Args:
-      tensors: gives the tensors, always as many and of the same shapes: parameters and floating-point
-        buffers.
+      params: those that are trained, by name: always as many, of the same shapes.
+      rest: of the model.
       comm: the group.
+      cadence: when to exchange.
       bucket_bytes: size of a full bucket.
-      anchored: exchange how far each tensor has moved since the last exchange instead of its value. The
+      anchored: exchange how far each parameter has moved since the last exchange instead of its value. The
         results agree to rounding; what is sent are small values, as a lossy transport needs. Costs a copy
         of the model.
     """
 
     def __init__(
         self,
-        tensors: Callable[[], Sequence[Tensor]],
-        comm: Communicator,
-        bucket_bytes: int,
-        *,
-        anchored: bool,
-    ) -> None:
-        self._tensors = tensors
-        self._comm = comm
-        now = [tensor.detach() for tensor in tensors()]
-        self._members = assign([item(tensor) for tensor in now], bucket_bytes)
-        self._buckets = [comm.bucket([now[index] for index in members]) for members in self._members]
-        self.anchor = [tensor.clone() for tensor in now] if anchored else None
-
-    @torch.no_grad()
-    def average(self, broken: Collection[int] = ()) -> None:
-        """Makes the tensors equal on all ranks: the average without ranks that are `broken`. Waits for it."""
-        tensors = self._tensors()
-        works = []
-        for members, bucket in zip(self._members, self._buckets, strict=True):
-            for view, index in zip(bucket.views, members, strict=True):
-                if self._comm.rank in broken:
-                    view.zero_()
-                else:
-                    self._put_in(view, tensors[index], index)
-            works.append(self._comm.start(bucket))
-        contributors = self._comm.owners.contributors
-        for members, bucket, work in zip(self._members, self._buckets, works, strict=True):
-            self._comm.wait(work)
-            if broken:
-                bucket.values.mul_(contributors / (contributors - len(broken)))
-            for view, index in zip(bucket.views, members, strict=True):
-                self._take_out(view, tensors[index], index)
-
-    def _put_in(self, view: Tensor, tensor: Tensor, index: int) -> None:
-        value = tensor if self.anchor is None else torch.sub(tensor, self.anchor[index], out=view)
-        torch.mul(value, self._comm.prescale, out=view)
-
-    def _take_out(self, view: Tensor, tensor: Tensor, index: int) -> None:
-        if self.anchor is not None:
-            self.anchor[index].add_(view)
-            view = self.anchor[index]
-        tensor.copy_(view)
-
-
-class ModelExchange(BetweenSteps):
-    """Averages models, or with `anchored` how far they have moved; arguments as for `TensorAverage`."""
-
-    def __init__(
-        self,
-        tensors: Callable[[], Sequence[Tensor]],
+        params: Mapping[str, Tensor],
+        rest: Untrained,
         comm: Communicator,
         cadence: CadenceDriver,
         bucket_bytes: int,
         *,
         anchored: bool,
     ) -> None:
-        super().__init__(comm, cadence, replicas_diverge=False)
-        self._average = TensorAverage(tensors, comm, bucket_bytes, anchored=anchored)
+        super().__init__(rest, comm, cadence, replicas_diverge=False)
+        self._params = params
+        now = [param.detach() for param in params.values()]
+        self._members = assign([item(tensor) for tensor in now], bucket_bytes)
+        self._buckets = [comm.bucket([now[index] for index in members]) for members in self._members]
+        self._anchor = [tensor.clone() for tensor in now] if anchored else None
 
+    @torch.no_grad()
     def exchange(self) -> None:
-        """See `BetweenSteps`."""
-        self._average.average()
+        """See `BetweenSteps`.
+
+        Raises: UsageError, on all ranks, if the model of one is another one than it was at `attach`.
+        """
+        # What is trained has a gradient, and differs. What is not may be equal at all ranks.
+        self._average_unless_equal([param for param in self._params.values() if param.grad is None])
         self._comm.end_exchange()
+
+    @torch.no_grad()
+    def unite(self) -> None:
+        """See `BetweenSteps`."""
+        self._average_unless_equal([*self._params.values()])
+
+    def _average_unless_equal(self, unsure: Sequence[Tensor]) -> None:
+        """Averages all but those of `unsure`, and of the rest of the model, that are equal at all ranks."""
+        own, device = self._rest.look(), self._buckets[0].flat.device
+        if own is not None:
+            count, says = len(self._params) + len(self._rest), Verdict.REFUSED
+            _, said = compare([None] * count, self._comm, device, says)
+        else:
+            ids, params = {id(param) for param in unsure}, [*self._params.values()]
+            known = [param if id(param) in ids else None for param in params]
+            equal, said = compare([*known, *self._rest.tensors()], self._comm, device)
+        check_verdicts(said, self._comm, device, own)
+        self._average(params, equal[: len(params)])
+        self._rest.average(equal[len(params) :])
+
+    def _average(self, params: Sequence[Tensor], equal: Sequence[bool]) -> None:
+        works = []
+        for members, bucket in zip(self._members, self._buckets, strict=True):
+            if all(equal[index] for index in members):
+                continue
+            for view, index in zip(bucket.views, members, strict=True):
+                anchor = None if self._anchor is None else self._anchor[index]
+                value = params[index] if anchor is None else torch.sub(params[index], anchor, out=view)
+                torch.mul(value, self._comm.prescale, out=view)
+            works.append((members, bucket, self._comm.start(bucket)))
+        for members, bucket, work in works:
+            self._comm.wait(work)
+            for view, index in zip(bucket.views, members, strict=True):
+                if not equal[index]:
+                    anchor = None if self._anchor is None else self._anchor[index]
+                    params[index].copy_(view if anchor is None else anchor.add_(view))
+        for param, anchor in zip(params, self._anchor or (), strict=bool(self._anchor)):
+            anchor.copy_(param)
 
     def state(self) -> dict[str, Any]:
         """See `Exchange`: the model that ranks agreed on last."""
-        return {"anchor": plain(self._average.anchor)}
+        return {"anchor": plain(self._anchor)}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """See `Exchange`."""
         super().load(state)
-        anchor, saved = self._average.anchor, state["anchor"]
+        anchor, saved = self._anchor, state["anchor"]
         if anchor is None or saved is None:
             return
         if [tensor.shape for tensor in saved] != [tensor.shape for tensor in anchor]:

@@ -16,8 +16,11 @@ from tweed.exchange.bucket import Bucket, assign, item, room
 from tweed.exchange.cadence_driver import CadenceDriver
 from tweed.exchange.checkpoint import filled, plain
 from tweed.exchange.communicator import Communicator
+from tweed.exchange.equal import compare
 from tweed.exchange.finite import all_reduce_flags
-from tweed.exchange.model_averaging import BetweenSteps, TensorAverage
+from tweed.exchange.model_averaging import BetweenSteps
+from tweed.exchange.untrained import Untrained
+from tweed.exchange.verdicts import Verdict, check_verdicts
 
 log = logging.getLogger("tweed")
 
@@ -26,8 +29,8 @@ class MovementExchange(BetweenSteps):
     """Exchanges `parameter - reference`: the reference is where this rank stood after the last exchange.
 
     Args:
-      params: by name.
-      rest: averages all else, such as the statistics of batch norm, as it is; None: there is nothing else.
+      params: those that are trained, by name: always as many, of the same shapes.
+      rest: of the model.
       comm: the group.
       cadence: when to exchange, and whether this rank contributes then.
       bucket_bytes: size of a full bucket.
@@ -41,30 +44,34 @@ class MovementExchange(BetweenSteps):
     def __init__(
         self,
         params: Mapping[str, Tensor],
-        rest: TensorAverage | None,
+        rest: Untrained,
         comm: Communicator,
         cadence: CadenceDriver,
         bucket_bytes: int,
         memory: Memory[Any],
         outer: Outer[Any] | None,
     ) -> None:
-        super().__init__(comm, cadence, replicas_diverge=memory.replicas_diverge)
+        super().__init__(rest, comm, cadence, replicas_diverge=memory.replicas_diverge)
+        self._params = params
         tensors = [param.detach() for param in params.values()]
         self._members = members = assign([item(tensor) for tensor in tensors], bucket_bytes)
         names = list(params)
         self._names = [[names[index] for index in bucket] for bucket in members]
-        self._params = [[tensors[index] for index in bucket] for bucket in members]
-        self._movements = [_bucket(group) for group in self._params]
-        self._references = [_bucket(group) for group in self._params]
+        self._movements = [_bucket(group) for group in self._groups()]
+        self._references = [_bucket(group) for group in self._groups()]
         self._withheld: list[Tensor | None] = [None] * len(members)
-        self._offset = False  # do parameters stand off their references?
-        self._rest = rest
-        self._values = make_buffers(memory, self._params, comm)
+        # How far parameters stand off their references, where they do.
+        self._offsets: list[Tensor | None] = [None] * len(members)
+        self._values = make_buffers(memory, self._groups(), comm)
         self._outer = outer
         self._outer_states = [outer.start(one.flat) if outer else None for one in self._references]
-        for group, reference in zip(self._params, self._references, strict=True):
+        for group, reference in zip(self._groups(), self._references, strict=True):
             for param, view in zip(group, reference.views, strict=True):
                 view.copy_(param)
+
+    def _groups(self) -> list[list[Tensor]]:
+        """Per bucket the parameters, as they are now."""
+        return [[self._params[name].detach() for name in names] for names in self._names]
 
     def after_step(self, norm: float | None) -> None:
         """See `Exchange`. A cadence that goes by the length of what there is to send learns it first."""
@@ -76,11 +83,15 @@ class MovementExchange(BetweenSteps):
         """Exchanges, and puts parameters where the memory says. Waits for it.
 
         Raises: NonFinite, on all ranks, if a value of one is not finite, and the aggregate cannot do without
-          that rank. Nothing was exchanged or changed.
+          that rank; UsageError, on all ranks, if the model of one is another one than it was at `attach`.
+          Nothing was exchanged or changed.
         """
-        values = self._measure()
+        own = self._rest.look()
+        values = [] if own else self._measure()
         given = [[True] * len(names) for names in self._names]
-        flags = all_reduce_flags(self._movements, given, self._comm)
+        says = Verdict.REFUSED if own else Verdict.GO_ON
+        flags = all_reduce_flags(self._movements, given, self._comm, says)
+        check_verdicts(flags.said, self._comm, self._movements[0].flat.device, own)
         error = flags.error(self._names)
         if error is not None and not self._comm.owners.can_do_without(len(flags.broken)):
             raise error
@@ -90,17 +101,16 @@ class MovementExchange(BetweenSteps):
         if broken:
             values = [torch.zeros_like(value) for value in values]
         updates = self._values.exchange(values, silent=self._cadence.silent or broken)
-        self._offset = any(update.offset is not None for update in updates)
-        for index, update in enumerate(updates):
-            self._apply(index, update)
-        if self._rest is not None:
-            self._rest.average(flags.broken)
+        self._offsets = [update.offset for update in updates]
+        for index, (update, group) in enumerate(zip(updates, self._groups(), strict=True)):
+            self._apply(index, update, group)
+        self._rest.average(broken=flags.broken)
         self._comm.end_exchange()
 
     @torch.no_grad()
     def _measure(self) -> list[Tensor]:
         """How far parameters have moved, per bucket."""
-        every = zip(self._params, self._movements, self._references, self._withheld, strict=True)
+        every = zip(self._groups(), self._movements, self._references, self._withheld, strict=True)
         for group, movement, reference, withheld in every:
             for param, view in zip(group, movement.views, strict=True):
                 view.copy_(param)
@@ -110,18 +120,20 @@ class MovementExchange(BetweenSteps):
         return [movement.flat for movement in self._movements]
 
     @torch.no_grad()
-    def _apply(self, index: int, update: Update) -> None:
-        group, reference, delta = self._params[index], self._references[index], update.delta
+    def _apply(self, index: int, update: Update, group: Sequence[Tensor]) -> None:
+        reference, delta = self._references[index], update.delta
         if self._outer is not None:
             delta = self._outer.advance(delta, self._outer_states[index])
         reference.flat.add_(delta)
         self._withheld[index] = None
-        target = reference if update.offset is None else Bucket(reference.flat + update.offset, group)
+        target = (
+            reference if update.offset is None else Bucket(reference.flat + update.offset, reference.views)
+        )
         _copy_views(target, group)
 
     def average(self, tensors: list[Tensor]) -> list[Tensor]:
         """See `Exchange`. Where parameters stand off their references, these are equal on all ranks."""
-        if not self._offset:
+        if not self._is_offset:
             return super().average(tensors)
         places = zip(self._members, self._references, strict=True)
         by_index = {
@@ -132,22 +144,49 @@ class MovementExchange(BetweenSteps):
     @torch.no_grad()
     def unite(self) -> None:
         """See `BetweenSteps`."""
+        self._take_moved_by_hand()
         if self._replicas_diverge:
             for reference in self._references:
                 self._comm.mean(reference.flat)
             self._values.forget()
-        elif self._offset:  # what the offset held is no longer in the model, and goes with the next movement
-            self._withheld = [movement.clone() for movement in self._measure()]
-            self._offset = False
-        for group, reference in zip(self._params, self._references, strict=True):
+        # What offsets held is no longer in the model, and goes with the next movement.
+        self._withheld = [
+            withheld if offset is None else offset.clone()
+            for withheld, offset in zip(self._withheld, self._offsets, strict=True)
+        ]
+        self._offsets = [None] * len(self._members)
+        for group, reference in zip(self._groups(), self._references, strict=True):
             _copy_views(reference, group)
+        self._rest.average()
+
+    def _take_moved_by_hand(self) -> None:
+        """References move by how far a loop has moved parameters since the last exchange: by the mean of
+        that, or by nobody's if it is the same at all ranks."""
+        own, device = self._rest.look(), self._movements[0].flat.device
+        says = Verdict.GO_ON if own is None else Verdict.REFUSED
+        moved = [movement.flat for movement in self._movements] if own else self._measure()
+        for flat, offset, withheld in zip(moved, self._offsets, self._withheld, strict=True):
+            for part in (offset, withheld):
+                if part is not None:
+                    flat.sub_(part)
+        equal, said = compare(moved, self._comm, device, says)
+        check_verdicts(said, self._comm, device, own)
+        for flat, reference, same in zip(moved, self._references, equal, strict=True):
+            if not (same or self._replicas_diverge):
+                self._comm.mean(flat)
+            reference.flat.add_(flat)
+
+    @property
+    def _is_offset(self) -> bool:
+        """Do parameters stand off their references?"""
+        return any(offset is not None for offset in self._offsets)
 
     def state(self) -> dict[str, Any]:
         """See `Exchange`."""
         return {
             "references": plain([reference.flat for reference in self._references]),
             "withheld": plain(self._withheld),
-            "offset": self._offset,
+            "offsets": plain(self._offsets),
             "outer": plain(self._outer_states),
             "buffers": self._values.state(),
         }
@@ -159,7 +198,7 @@ class MovementExchange(BetweenSteps):
         for flat, kept in zip(mine, filled(mine, state["references"]), strict=True):
             flat.copy_(kept)
         self._withheld = filled(mine, state["withheld"])
-        self._offset = state["offset"]
+        self._offsets = filled(mine, state["offsets"])
         self._outer_states = filled(self._outer_states, state["outer"])
         self._values.load(state["buffers"])
 

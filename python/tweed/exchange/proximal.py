@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -16,14 +16,14 @@ class Proximal:
     `x_0` is where the parameters stood at the first step after an exchange.
 
     Args:
-      params: those that are trained.
+      params: those that are trained, as they are at each step.
       weight: see above.
 
     Cost: memory for one more model, and two passes over it per step.
     Source: Li et al., "Federated optimization in heterogeneous networks", 2020 (FedProx).
     """
 
-    def __init__(self, params: Sequence[Tensor], weight: float) -> None:
+    def __init__(self, params: Collection[Tensor], weight: float) -> None:
         self._params, self._weight = params, weight
         self._anchor: list[Tensor] = []
 

@@ -6,7 +6,7 @@ after a step. A strategy with another way to exchange adds a row here, and its f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,10 +29,11 @@ from tweed.exchange.gradients import (
 )
 from tweed.exchange.hub.live.hub import HubServer
 from tweed.exchange.hub.live.worker import HubWorker
-from tweed.exchange.model_averaging import ModelExchange, TensorAverage
+from tweed.exchange.model_averaging import ModelExchange
 from tweed.exchange.movement import MovementExchange
 from tweed.exchange.ordered import OrderedGradients
 from tweed.exchange.place import Place
+from tweed.exchange.untrained import Untrained
 from tweed.strategy import Strategy
 
 
@@ -96,20 +97,13 @@ def gradient_reducer(parts: Parts, groups: Groups) -> GradientReducer:
     return next(make for fits, make in _REDUCERS if fits(parts.strategy))(parts, groups)
 
 
-def model_exchange(
-    parts: Parts, params: Mapping[str, Tensor], buffers: Callable[[], Sequence[Tensor]]
-) -> Exchange:
-    """What exchanges models, or movements of `params`, and averages `buffers`."""
+def model_exchange(parts: Parts, params: Mapping[str, Tensor], rest: Untrained) -> Exchange:
+    """What exchanges models, or movements of `params`, and averages the `rest`."""
     strategy, outer = parts.strategy, parts.strategy.cadence.outer
+    common = (params, rest, parts.comm, parts.cadence, parts.bucket_bytes)
     if strategy.is_plain_sum:
-        anchored = strategy.exchange in ("step", "difference")
-        tensors = [*params.values()]
-        both = lambda: [*tensors, *buffers()]  # noqa: E731
-        return ModelExchange(both, parts.comm, parts.cadence, parts.bucket_bytes, anchored=anchored)
-    anchored = strategy.may_lose  # a lost part of a difference is sent later; one of a value would be zero
-    rest = TensorAverage(buffers, parts.comm, parts.bucket_bytes, anchored=anchored) if buffers() else None
-    memory = _memory(strategy)
-    return MovementExchange(params, rest, parts.comm, parts.cadence, parts.bucket_bytes, memory, outer)
+        return ModelExchange(*common, anchored=strategy.exchange in ("step", "difference"))
+    return MovementExchange(*common, _memory(strategy), outer)
 
 
 def hub_exchange(

@@ -194,14 +194,11 @@ class Workers:
         return value.item()
 
     def finish(self) -> None:
-        """Exchanges what the cadence has left open."""
-        self._handle_all(Stop())
+        """Exchanges what the cadence has left open. Of gradients nothing is."""
         if self.strategy.exchange != "gradient":
+            for rank in range(len(self.all)):
+                self._handle(rank, Stop())
             self._maybe_exchange()
-
-    def _handle_all(self, event: Event) -> None:
-        for rank in range(len(self.all)):
-            self._handle(rank, event)
 
     def _handle(self, rank: int, event: Event) -> None:
         worker = self.all[rank]

@@ -58,7 +58,7 @@ class HubServer:
         assert strategy.hub is not None  # that is when it is chosen
         self.paused = False
         self._place, self._strategy, self._links = place, strategy, links
-        self._params = Parameters(list(params.values()))
+        self._params = Parameters(params.values())
         self._workers = place.owners.contributors
         self._forms: dict[int, ContributionForm] = {}
         self.models = ModelForm(strategy.hub.model, self._params.spec, self._workers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 
 import torch
 from torch import Tensor
@@ -11,9 +11,9 @@ from tweed.compress import Spec
 
 
 class Parameters:
-    """The parameters that are trained, as one vector of float32."""
+    """The parameters that are trained, as they are at each call, as one vector of float32."""
 
-    def __init__(self, params: Sequence[Tensor]) -> None:
+    def __init__(self, params: Collection[Tensor]) -> None:
         self.params = params
         self.spec = Spec(tuple(tuple(param.shape) for param in params))
 

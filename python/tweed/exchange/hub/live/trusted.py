@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import torch
 from torch import Tensor
@@ -63,7 +63,7 @@ class Trusted:
       questions: number of the last batch.
     """
 
-    def __init__(self, params: Sequence[Tensor], loss: TrustedLoss | None) -> None:
+    def __init__(self, params: Collection[Tensor], loss: TrustedLoss | None) -> None:
         self._params, self.loss, self.questions = params, loss, 0
 
     def answer(self, question: Question) -> Tensor | list[Tensor]:

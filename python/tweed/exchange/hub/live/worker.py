@@ -17,6 +17,7 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor
 
+from tweed.cadence import Stop
 from tweed.exchange.cadence_driver import CadenceDriver
 from tweed.exchange.hub.links.base import HubLink
 from tweed.exchange.hub.live.parameters import Parameters
@@ -56,7 +57,7 @@ class HubWorker:
         assert strategy.hub is not None  # that is when it is chosen
         self.paused = False
         self._place, self._cadence, self._link = place, cadence, link
-        self._params = Parameters(list(params.values()))
+        self._params = Parameters(params.values())
         self._newest = torch.empty(self._params.spec.numel)
         self._begun = torch.empty(self._params.spec.numel)
         owners, spec = place.owners, self._params.spec
@@ -107,8 +108,8 @@ class HubWorker:
         return False
 
     def finish(self) -> None:
-        """Hands over what steps there were since the last exchange; the cadence knows of the stop. What was
-        not sent is forgotten."""
+        """Hands over what steps there were since the last exchange. What was not sent is forgotten."""
+        self._cadence.handle(Stop())
         if self._exchanges != "gradient" and self._machine.task is not None and self._cadence.decide():
             self._exchange()
         if self._form.is_ahead:
