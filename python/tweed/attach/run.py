@@ -121,8 +121,8 @@ class Run:
         self._check_covered()
         if self.strategy.exchange == "gradient" and torch._C._current_graph_task_id() != -1:
             raise UsageError(
-                "an optimizer steps within a backward pass, and gradients are exchanged: it would step by this "
-                "rank's own. Step after backward(); or take a strategy that exchanges models, such as "
+                "an optimizer steps within a backward pass, and gradients are exchanged: it would step by "
+                "this rank's own. Step after backward(); or take a strategy that exchanges models, such as "
                 "local_steps"
             )
         if self._untrained is None and (trouble := self._params.look()) is not None:
