@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -146,8 +147,10 @@ class Loop:
 
     def schedule(self) -> None:
         """The learning rates of all groups."""
-        for scheduler in self.schedulers:
-            scheduler.step()
+        with warnings.catch_warnings():  # there need not have been a step
+            warnings.simplefilter("ignore")
+            for scheduler in self.schedulers:
+                scheduler.step()
 
     def add_group(self) -> None:
         """Of the head, at half the rate."""

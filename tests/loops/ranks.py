@@ -6,6 +6,7 @@ not end in time, or whose ranks die, is a failure; ranks are started anew for th
 
 from __future__ import annotations
 
+import logging
 import time
 import traceback
 import warnings
@@ -109,6 +110,7 @@ def _stays(rank: int, size: int, port: int, fault: str) -> None:
     from tweed.testbed import say
 
     warnings.filterwarnings("ignore")  # of loops that are odd on purpose
+    logging.getLogger("tweed").setLevel(logging.ERROR)
     if fault:
         from tests.loops.faults import FAULTS
 
