@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 import torch.distributed as dist

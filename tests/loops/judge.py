@@ -120,5 +120,3 @@ def _far(program: Program, mine: Tensor, true: Tensor) -> str:
 
 def _same(one: Tensor, other: Tensor) -> bool:
     return torch.equal(one, other) or bool((one.isnan() & other.isnan() | (one == other)).all())
-
-

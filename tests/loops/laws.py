@@ -1,7 +1,7 @@
 """The law of each habit: what a program may as well have done, without changing what it trains.
 
-    skipped = never met        rebound = in place        kept = cloned        resumed = not stopped
-    by hand = by the optimizer (where gradients are exchanged)                frozen = absent
+skipped = never met, rebound = in place, kept = cloned, resumed = not stopped, frozen = absent; and a step by
+hand is a step of the optimizer, where gradients are exchanged.
 """
 
 from __future__ import annotations

@@ -152,7 +152,8 @@ class Foreign:
 
 @dataclass(frozen=True, slots=True)
 class Unfreeze:
-    """A parameter that was frozen at attach, and is in the optimizer, requires a gradient; `data` is learned."""
+    """A parameter that was frozen at attach, and is in the optimizer, requires a gradient; then `data` is
+    learned."""
 
     data: int
 

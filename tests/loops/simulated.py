@@ -1,4 +1,4 @@
-"""What is right for all other strategies of a group: `tweed.simulate.Workers`, the same stages without hooks."""
+"""What is right for the other strategies of a group: `tweed.simulate.Workers`, the same stages without hooks."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ class Simulated:
             case ops.Evaluate():
                 self.looks.append(self.average())
             case ops.Finish():
-                self.workers.finish()
+                if kind_of(self.program.strategy) is Kind.MODEL:  # models of the others never differ
+                    self.workers.finish()
             case ops.Schedule():
                 for worker in self.workers.all:
                     worker.optimizer.param_groups[0]["lr"] *= 0.5
@@ -113,8 +114,6 @@ class Simulated:
         self.loops[0].freeze(thaw=not frozen)
         assert isinstance(average, Net)
         return average.flat()
-
-
 
 
 def expected(program: Program) -> Expected:
