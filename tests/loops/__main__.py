@@ -1,4 +1,4 @@
-"""Runs many programs: `python -m tests.loops --programs 10000 --seed 1`. Or one: `--program "Program(...)"`."""
+"""Runs many programs: `python -m tests.loops --programs 10000 --seed 1`; or one: `--program "Program()"`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is right for the other strategies of a group: `tweed.simulate.Workers`, the same stages without hooks."""
+"""What is right for other strategies of a group: `tweed.simulate.Workers`, the same stages without hooks."""
 
 from __future__ import annotations
 
