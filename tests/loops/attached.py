@@ -155,7 +155,7 @@ class Live(Loop):
             for param in model.parameters():
                 param.data = param.data.clone()
         elif how == "vector":
-            vector = nn.utils.parameters_to_vector(model.trained)
+            vector = torch.cat([param.reshape(-1) for param in model.trained])  # of any memory format
             nn.utils.vector_to_parameters(vector, model.trained)
         elif how == "swap":
             own = [param.data for param in model.trained]
