@@ -20,6 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
     options.add_argument("--programs", type=int, default=1000, help="how many are drawn")
     options.add_argument("--seed", type=int, default=1, help="of the draws")
     options.add_argument("--first", type=int, default=0, help="number of the first")
+    options.add_argument("--only", default="", help="run those alone whose strategy begins so")
     options.add_argument("--program", help="text of one program, which is run alone")
     options.add_argument("--deadline", type=float, default=DEADLINE_S, help="seconds for each program")
     options.add_argument("--no-shrink", action="store_true", help="show wrong programs as they were drawn")
@@ -40,6 +41,8 @@ def _many(given: argparse.Namespace, ranks: StayingRanks) -> int:
     done = 0
     for number in numbers:
         program = seeded(given.seed, number)
+        if not program.strategy.startswith(given.only):
+            continue
         words, refused = verdict(program, ranks)
         refusals[refused] += bool(refused)
         done += 1

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import tempfile
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -12,9 +14,11 @@ from torch import Tensor, nn
 
 import tweed
 from tests.loops import program as ops
+from tests.loops.kinds import keeps_step, strategy_of
 from tests.loops.loop import Loop, Raised
 from tests.loops.program import Program, Skip, Step
 from tweed.attach.run import Run
+from tweed.server import replay
 from tweed.strategy import Strategy
 
 
@@ -29,6 +33,7 @@ class Outcome:
       wrong: laws that this rank saw broken.
       refused: name and text of the error that the run raised; empty: none.
       left: this rank was not there to the end.
+      serves: it is a hub.
     """
 
     flat: Tensor | None = None
@@ -37,6 +42,7 @@ class Outcome:
     wrong: list[str] = field(default_factory=list)
     refused: str = ""
     left: bool = False
+    serves: bool = False
 
 
 class Live(Loop):
@@ -54,7 +60,9 @@ class Live(Loop):
     ) -> None:
         super().__init__(program, rank, seed, grouped=grouped)
         self.group = group
-        chosen = strategy or tweed.named_strategy(program.strategy)
+        chosen = strategy or strategy_of(program.strategy)
+        if chosen.hub is not None and rank == chosen.hub.rank and chosen.exchange != "gradient":
+            self.optimizers[0].param_groups[0]["lr"] = 1.0  # movements count as they are
         bucket_bytes = 2**20 if program.buckets else 1
         self.run: Run = tweed.attach(
             self.model, self.optimizers, chosen, group=group, bucket_bytes=bucket_bytes
@@ -213,6 +221,13 @@ class Live(Loop):
         other.kept = self.kept
         return other
 
+    def trusted(self, data: int) -> Tensor:
+        """The loss of samples that a hub trusts; statistics stay as they are."""
+        self.model.eval()
+        loss = self.loss(data)
+        self.model.train()
+        return loss
+
     def foreign(self, data: int) -> None:
         """A step of an optimizer that attach does not know."""
         self.loss(data).backward()
@@ -318,17 +333,44 @@ class Interpreter:
         self.loop = self.loop.resumed(file, self.groups[left], same_plan=False)
         self.loop.step(Step(data))
 
+    def work(self) -> None:
+        """All operations."""
+        for operation in self.program.operations:
+            self.perform(operation)
+            if self.outcome.left:
+                return
+        self.finish()
+
+    def serve(self) -> None:
+        """The hub's part; and its log leads to the same model."""
+        loop, outcome, strategy = self.loop, self.outcome, self.loop.run.strategy
+        outcome.serves = True
+        with tempfile.TemporaryDirectory() as folder:
+            log = Path(folder, "log")
+            loop.run.serve(trusted=lambda number: loop.trusted(100 + number), log=log)
+            again = Loop(self.program, self.rank, seed=98)
+            replay(log, again.model, again.optimizers[0], strategy)
+        self.end()
+        if not torch.equal(again.model.flat(), loop.model.flat()):
+            outcome.wrong.append("the hub's log, replayed, leads to another model")
+
     def finish(self) -> None:
         """The end of the program."""
+        self.loop.run.finish()
+        self.end()
+
+    def end(self) -> None:
+        """What there is then."""
         loop, outcome = self.loop, self.outcome
-        loop.run.finish()
         outcome.flat = loop.model.flat()
         model = loop.model
         outcome.equal = {
             name: tensor.detach().clone()
             for name, tensor in (*model.named_parameters(), *model.named_buffers())
-            if tensor.is_floating_point()
+            if tensor.is_floating_point() and (loop.run.strategy.hub is None or tensor.requires_grad)
         }
+        if not keeps_step(self.program.strategy):
+            outcome.equal = {}
         if any(not torch.equal(*pair) for pair in loop.kept):
             outcome.wrong.append("a gradient that was kept has other values now")
 
@@ -340,12 +382,10 @@ def run_program(program: Program, rank: int, groups: dict[int, dist.ProcessGroup
     try:
         interpreter = Interpreter(program, rank, groups)
         outcome = interpreter.outcome
-        for operation in program.operations:
-            interpreter.perform(operation)
-            if outcome.left:
-                break
+        if interpreter.loop.run.serves:
+            interpreter.serve()
         else:
-            interpreter.finish()
+            interpreter.work()
     except tweed.errors.TweedError as error:
         outcome.refused = f"{type(error).__name__}: {error}"
     finally:

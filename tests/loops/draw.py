@@ -10,14 +10,14 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.loops import program as ops
-from tests.loops.kinds import NAMES, PLAIN, Kind, kind_of, measures
+from tests.loops.kinds import HUBS, NAMES, Kind, is_plain, keeps_step, kind_of, makes_group, measures
 from tests.loops.program import Operation, Program, Skip, Step
 from tests.loops.ranks import BACKENDS, MOST_RANKS
 
 #: Picks one of several; the first is the simplest.
 Choose = Callable[[Sequence[Any]], Any]
 
-_STRATEGIES = (*NAMES[:3] * 4, *NAMES[3:7] * 2, *NAMES[3:-3], *NAMES[:1] * 2, *NAMES[-3:])
+_STRATEGIES = (*NAMES[:3] * 4, *NAMES[3:7] * 2, *NAMES[3:-3], *NAMES[:1] * 2, *NAMES[-3:], *HUBS)
 _MOST_OPERATIONS = 8
 _REBINDS = ("data", "vector", "swap", "format", "parameter", "buffer")
 
@@ -81,7 +81,9 @@ class Drawing:
 
     def _steppers(self) -> list[str]:
         program, found = self.program, ["optimizer"] * 4
-        plain = program.strategy.partition(":")[0] in PLAIN
+        plain = is_plain(program.strategy)
+        if self.kind is Kind.HUB:
+            return found
         # A cadence that goes by steps does not hear of one by hand; and then others tell nothing apart.
         if not program.momentum and not measures(program.strategy):
             found += ["hand"] if self.kind is not Kind.MODEL or plain else []
@@ -101,6 +103,8 @@ class Drawing:
 
     def operation(self) -> Operation:
         """Any."""
+        if self.kind is Kind.HUB:
+            return self._at_a_worker()
         makes: list[Callable[[], Operation]] = [
             *[self.step] * 4,
             *[self.skip] * 3,
@@ -121,6 +125,19 @@ class Drawing:
             makes += [self._add_group] * 2
         return self.choose(makes)()
 
+    def _at_a_worker(self) -> Operation:
+        """Any that a worker of a hub may do."""
+        makes: list[Callable[[], Operation]] = [
+            *[self.step] * 4,
+            *[self.skip] * 2,
+            *[lambda: ops.Rebind(self.choose(_REBINDS))] * 2,
+            ops.Teach,
+            lambda: ops.Combine(self.batch()),
+        ]
+        if keeps_step(self.program.strategy):
+            makes.append(ops.Evaluate)
+        return self.choose(makes)()
+
     def _freeze(self) -> Operation:
         self.frozen = not self.frozen
         return ops.Freeze(thaw=not self.frozen)
@@ -135,6 +152,8 @@ class Drawing:
         makes: list[Callable[[int], Operation]] = [ops.Cast, ops.Foreign]
         if program.idle:
             makes.append(ops.Unfreeze)
+        if kind is Kind.HUB:
+            return self.choose(makes)(self.batch())
         if program.ranks > 1:
             makes += [ops.Fewer] * 2
         if not (self.frozen or self.adds):
@@ -151,16 +170,17 @@ class Drawing:
 def drawn(choose: Choose) -> Program:
     """A program."""
     strategy, backend = choose(_STRATEGIES), choose(BACKENDS)
-    partial, adds = choose([False, True]), choose([False, False, False, True])
-    scaler = not partial and choose([False, False, True])
-    optimizers = "one" if adds or partial else choose(["one", "two", "each"])
+    hub = kind_of(strategy) is Kind.HUB
+    partial, adds = not hub and choose([False, True]), not hub and choose([False, False, False, True])
+    scaler = not (partial or hub) and choose([False, False, True])
+    optimizers = "one" if adds or partial or hub else choose(["one", "two", "each"])
     program = Program(
         strategy,
         # A group of some ranks alone counts torch's groups up there alone, and later ones of all ranks hang.
-        MOST_RANKS if strategy.startswith("ltp") else choose([2, 1, 3, 4]),
+        MOST_RANKS if makes_group(strategy) else choose([2, 1, 3, 4]),
         backend,
-        double=choose([False, False, True]),
-        momentum=0.0 if partial else choose([0.0, 0.5]),
+        double=not hub and choose([False, False, True]),
+        momentum=0.0 if partial or hub else choose([0.0, 0.5]),
         optimizers="two" if scaler and optimizers == "each" else optimizers,
         scaler=scaler,
         idle=optimizers != "each" and choose([False, False, True]),

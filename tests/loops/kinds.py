@@ -7,7 +7,9 @@ from functools import lru_cache
 
 from tests.loops import program as ops
 from tests.loops.program import Operation, Program, Step
-from tweed.cadence import EveryStep
+from tweed.aggregate import All
+from tweed.cadence import EveryStep, LocalSteps
+from tweed.collective import Hub
 from tweed.compress import Auto, Direct, ErrorReset, LazyAggregation, StepAhead
 from tweed.named import named_strategy
 from tweed.strategy import Strategy
@@ -38,8 +40,16 @@ NAMES = (
     "auto:2",
     "ltp(lossless=True)",
 )
+#: Behind a hub, which is rank 0 of all ranks.
+HUBS = {
+    "hub": Strategy(collective=Hub(0, when=All())),
+    "hub, movements": Strategy("difference", LocalSteps(2), collective=Hub(0, when=All())),
+    "zeno_ps(0, 2, 0.25)": named_strategy("zeno_ps(0, 2, 0.25)"),
+    "teasq(0, 2, 2)": named_strategy("teasq(0, 2, 2)"),
+    "mlfabric": named_strategy("mlfabric"),
+}
 #: Those for which twenty lines of torch say what is right.
-PLAIN = ("every_step", "local_steps", "diloco")
+PLAIN = ("every_step", "local_steps", "diloco", "hub", "hub, movements")
 
 
 class Kind(Enum):
@@ -49,6 +59,7 @@ class Kind(Enum):
     MEMORY = "gradients, with a memory"
     DIRECT = "gradients, without a memory"
     MODEL = "models or movements"
+    HUB = "what workers hand to a hub"
 
 
 class Refusal(Enum):
@@ -62,12 +73,30 @@ class Refusal(Enum):
 @lru_cache
 def strategy_of(name: str) -> Strategy:
     """The strategy that is named so."""
-    return named_strategy(name)
+    return HUBS[name] if name in HUBS else named_strategy(name)
+
+
+def is_plain(name: str) -> bool:
+    """Twenty lines of torch say what is right."""
+    return name.partition(":")[0] in PLAIN
+
+
+def keeps_step(name: str) -> bool:
+    """All ranks have one model after each exchange; behind other hubs each goes at its own pace."""
+    hub = strategy_of(name).hub
+    return hub is None or isinstance(hub.when, All)
+
+
+def makes_group(name: str) -> bool:
+    """It needs a group of its own, which `attach` makes."""
+    return strategy_of(name).transport is not None or strategy_of(name).collective is not None
 
 
 def kind_of(name: str) -> Kind:
     """The kind of the strategy that is named so."""
     strategy = strategy_of(name)
+    if strategy.hub is not None:
+        return Kind.HUB
     if strategy.exchange != "gradient":
         return Kind.MODEL
     if strategy.is_plain_sum:

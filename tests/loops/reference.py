@@ -27,9 +27,10 @@ class Together:
     """All ranks of a program in one process. The program is plain, see `laws`."""
 
     def __init__(self, program: Program) -> None:
-        self.loops = [Loop(program, rank) for rank in range(program.ranks)]
         name = program.strategy.partition(":")[0]
-        self.shares_gradients = name == "every_step"
+        self.hub = name.startswith("hub")
+        self.loops = [Loop(program, rank) for rank in range(int(self.hub), program.ranks)]
+        self.shares_gradients = name in ("every_step", "hub")
         self.outer = (0.7, 0.9) if name == "diloco" else None
         self.every, self.steps, self.open = every(program.strategy), 0, False
         self.start = [param.detach().clone() for param in self.loops[0].model.trained]
@@ -40,10 +41,13 @@ class Together:
         for number in range(step.passes):
             for loop in self.loops:
                 loop.loss(step.data, number, step.uses).backward()
-            if self.shares_gradients and (step.sync or number == step.passes - 1):
+            if self.shares_gradients and not self.hub and (step.sync or number == step.passes - 1):
                 self.average_gradients()
         for loop in self.loops:
             loop.prepare(step)
+        if self.shares_gradients and self.hub:  # it takes what is there when a worker steps
+            self.average_gradients()
+        for loop in self.loops:
             loop.apply(step)
             loop.clear(step.clear)
         self.open = not self.shares_gradients

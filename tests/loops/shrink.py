@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
+from tests.loops.kinds import makes_group
 from tests.loops.program import Program
 
 
@@ -34,7 +35,7 @@ def _smaller(program: Program) -> Iterator[Program]:
         yield replace(program, operations=operations[:half])
     for index in range(len(operations)):
         yield replace(program, operations=operations[:index] + operations[index + 1 :])
-    if program.ranks > 2 and not program.strategy.startswith("ltp"):  # see `draw`
+    if program.ranks > 2 and not makes_group(program.strategy):  # see `draw`
         yield replace(program, ranks=2)
     yield from _set_back(program, skip=("strategy", "ranks", "operations"))
     for index, operation in enumerate(operations):
