@@ -1,0 +1,147 @@
+"""Ranks that stay: they are started once and run one program after another.
+
+The launcher puts programs into a store, as text, and each rank says what came of them. A program that does
+not end in time, or whose ranks die, is a failure; ranks are started anew for the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+import warnings
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch.distributed as dist
+
+from tests.loops.attached import Outcome, run_program
+from tests.loops.program import Program, parse
+from tweed.testbed import Ended, Failed, Ranks, Said, preload
+
+MOST_RANKS = 4
+BACKENDS = ("gloo", "tweed")
+DEADLINE_S = 20.0
+_END = "the end"
+
+preload("tests.loops.attached", "tweed.named", "hypothesis")
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A program hung, or a rank raised what is no error of tweed, or died. `text` says which."""
+
+    text: str
+
+
+class StayingRanks:
+    """Ranks for programs of any size and backend. A context manager.
+
+    Args:
+      fault: name of a fault that ranks put into tweed, see `faults`; empty: none.
+      deadline_s: for each program.
+    """
+
+    def __init__(self, fault: str = "", deadline_s: float = DEADLINE_S) -> None:
+        self._fault, self._deadline_s = fault, deadline_s
+        self._store: Any = None
+        self._ranks: Ranks | None = None
+        self._number = 0
+        self.starts = 0
+
+    def send(self, program: Program) -> None:
+        """Lets the ranks begin with it."""
+        if self._ranks is None:
+            self._start()
+        self._store.set(str(self._number), str(program))
+
+    def receive(self, program: Program) -> list[Outcome] | Broken:
+        """What came of the program that was sent last, by rank."""
+        assert self._ranks is not None
+        found: dict[int, Any] = {}
+        end = time.monotonic() + self._deadline_s
+        while len(found) < program.ranks:
+            left = end - time.monotonic()
+            events = self._ranks.poll(max(0.0, left))
+            for event in events:
+                match event:
+                    case Said(rank, value):
+                        found[rank] = value
+                    case Failed(_, text) | Ended(_, text):
+                        return self._broken(f"a rank is no longer there: {text}")
+            if not events:
+                waited = sorted(set(range(program.ranks)) - set(found))
+                return self._broken(f"ranks {waited} did not end within {self._deadline_s} s")
+        self._number += 1
+        if errors := [text for _, text in found.values() if text]:
+            return self._broken(errors[0])
+        return [found[rank][0] for rank in range(program.ranks)]
+
+    def run(self, program: Program) -> list[Outcome] | Broken:
+        """Both."""
+        self.send(program)
+        return self.receive(program)
+
+    def _broken(self, text: str) -> Broken:
+        self.stop()
+        return Broken(text)
+
+    def _start(self) -> None:
+        self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self._number = 0
+        self.starts += 1
+        self._ranks = Ranks(_stays, MOST_RANKS, self._store.port, self._fault, backend="gloo")
+
+    def stop(self) -> None:
+        """Ends the ranks."""
+        if self._ranks is not None:
+            self._ranks.stop()
+        self._ranks = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def _stays(rank: int, size: int, port: int, fault: str) -> None:
+    """Runs programs until the launcher ends this process."""
+    from tweed.testbed import say
+
+    warnings.filterwarnings("ignore")  # of loops that are odd on purpose
+    logging.getLogger("tweed").setLevel(logging.ERROR)
+    if fault:
+        from tests.loops.faults import FAULTS
+
+        FAULTS[fault].put()
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    groups = {
+        backend: {count: dist.new_group(range(count), backend=backend) for count in range(1, size + 1)}
+        for backend in BACKENDS
+    }
+    number = 0
+    while True:
+        program = parse(_next(store, number))
+        if rank < program.ranks:
+            say(_outcome(program, rank, groups[program.backend]))
+        number += 1
+
+
+def _next(store: Any, number: int) -> str:
+    """The text of the next program, whenever it comes."""
+    while True:
+        try:
+            return store.get(str(number)).decode()
+        except dist.DistStoreError:  # nothing came for long
+            continue
+
+
+def _outcome(program: Program, rank: int, groups: dict[int, Any]) -> tuple[Outcome | None, str]:
+    try:
+        outcome = run_program(program, rank, groups)
+        if outcome.refused:
+            dist.barrier(groups[program.ranks])  # the group is as good as before
+        return outcome, ""
+    except Exception:  # noqa: BLE001 what a program raises is what is looked for
+        return None, f"rank {rank} raised:\n{traceback.format_exc()}"
