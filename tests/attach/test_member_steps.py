@@ -18,7 +18,7 @@ from tests.attach.elastic_loops import (
     dataset,
 )
 from tweed.aggregate import Mean
-from tweed.attach.gradient import GradientExchange
+from tweed.attach.gradient import Beside, GradientExchange
 from tweed.attach.member_ddp import DdpExchange
 from tweed.attach.member_gradients import MemberGradients
 from tweed.attach.member_steps import MemberSteps
@@ -107,7 +107,7 @@ def test_a_sum_begins_within_the_backward_pass_where_a_batch_is_the_whole_share(
         gradients.append(MemberGradients(groups, list, lambda: None))
         return gradients[0]
 
-    GradientExchange(Trained(trainee.model), place, 1, made, dict, lambda _: None)
+    GradientExchange(Trained(trainee.model), place, 1, made, Beside(dict, lambda _: None))
     gradients[0].steps = steps_of(run, trainee, at_most)
     gradients[0].steps.begin(2, None)
     before: list[list[int]] = []
@@ -171,7 +171,7 @@ def test_a_second_pass_through_ddp_for_one_batch_is_refused() -> None:
             reducers.append(MemberGradients(groups, list, lambda: None))
             return reducers[0]
 
-        DdpExchange(trainee.model, params, place, 1, made, dict, lambda _: None)
+        DdpExchange(trainee.model, params, place, 1, made, Beside(dict, lambda _: None))
         reducers[0].steps = steps_of(FakeRun([4, 5]), trainee)
         reducers[0].steps.begin(2, None)
         loss = (trainee.model(x) - y).square().mean()

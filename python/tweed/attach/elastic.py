@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from tweed.attach.gradient import GradientExchange
+from tweed.attach.gradient import Beside, GradientExchange
 from tweed.attach.member_checks import check_strategy, follows_models
 from tweed.attach.member_closure import Closure, forget
 from tweed.attach.member_data import Loader, check_loader, dealt
@@ -151,7 +151,7 @@ class ElasticTraining(Run):
 
         make = GradientExchange if self._ddp is None else partial(DdpExchange, self._ddp)
         size = settings.bucket_bytes
-        exchange = make(self._params, self._place, size, made, self._snapshot, self._take_back)
+        exchange = make(self._params, self._place, size, made, Beside(self._snapshot, self._take_back))
         assert isinstance(exchange.reducer, MemberGradients)  # just made
         self._gradients = exchange.reducer
         return exchange

@@ -21,11 +21,15 @@ import functools
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import Parameter
+from torch.nn.modules.module import (
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
+)
 
 from tweed.attach.trained import Trained
 from tweed.errors import UsageError
@@ -65,6 +69,22 @@ _say_once = functools.cache(logging.getLogger("tweed").warning)
 FIRST_BUCKET_BYTES = 2**20  # as DDP: small, so that the exchange begins early in the backward pass
 
 
+class Beside(NamedTuple):
+    """What a run has beside gradients.
+
+    Attributes:
+      snapshot: gives all that an exchange changes for later ones.
+      take_back: makes that as it was in a snapshot.
+      buffers: gives those of the model that an exchange makes the same on all ranks.
+      root: whose they become; None: the first worker's.
+    """
+
+    snapshot: Callable[[], Any]
+    take_back: Callable[[Any], None]
+    buffers: Callable[[], list[Tensor]] = list
+    root: int | None = None
+
+
 class GradientExchange:
     """Averages the gradients of `params` in each backward pass: an `Exchange`.
 
@@ -80,8 +100,7 @@ class GradientExchange:
       place: of this process among those that train.
       bucket_bytes: size of a full bucket.
       made: what reduces gradients, of the names and parameters of each bucket.
-      snapshot: all that an exchange changes for later ones, as it is now.
-      take_back: makes it again as it was in a snapshot.
+      beside: what the run has beside gradients.
 
     Attributes:
       before: the snapshot before the last exchange, if no step has followed; None: a step has, or nothing is
@@ -94,16 +113,16 @@ class GradientExchange:
         place: Place,
         bucket_bytes: int,
         made: Callable[[Groups], GradientReducer],
-        snapshot: Callable[[], Any],
-        take_back: Callable[[Any], None],
+        beside: Beside,
     ) -> None:
         self.paused = False
         self._fresh = False  # are gradients averages, since an exchange after the last step?
         self._passes = 0  # backward passes since the last step that were exchanged
         self.within_step = False  # those of a closure are meant to be, each by itself
         self._of_all = place
+        self._steps = 0
         self._trained = params
-        self._snapshot, self._take_back = snapshot, take_back
+        self._beside = beside
         late_first = list(params.items())[::-1]  # as a backward pass reaches them, more or less
         first_bytes = min(bucket_bytes, FIRST_BUCKET_BYTES)
         members = assign([item(param) for _, param in late_first], bucket_bytes, first_bytes)
@@ -138,20 +157,27 @@ class GradientExchange:
             for gradients, of_bucket in zip(self._buckets, self._params, strict=True)
             for index, param in enumerate(of_bucket)
         }
-        self._hooks = self._listen(self._trained)
-        if self.reducer.takes_back:
-            trained = (param for param in self._followed if param.requires_grad)
-            hook = self._before_gradient
-            self._hooks += [param.register_hook(hook) for param in trained]  # type: ignore[no-untyped-call]
-
-    def _listen(self, params: Mapping[str, Parameter]) -> list[Any]:
-        """Hooks that say when a gradient is there."""
-        hook = self._on_gradient
-        return [
-            param.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
-            for param in params.values()
-            if param.requires_grad
+        self._hooks = [
+            register_module_parameter_registration_hook(self._is_put_in),
+            register_module_module_registration_hook(self._is_put_in),
         ]
+        for param in self._followed:
+            self._listen(param)
+
+    def _is_put_in(self, module: nn.Module, name: str, new: Tensor | nn.Module | None) -> None:
+        """A parameter, or a module with some, becomes a part of a module. If that is of this model, the first
+        gradient must be heard of: then `look` says whether it can be taken up."""
+        if new is not None and self._trained.has(module):
+            for param in [new] if isinstance(new, Tensor) else new.parameters():
+                self._listen(param)
+
+    def _listen(self, param: Tensor) -> None:
+        """Hooks that say when a gradient comes, and when it is there."""
+        if param.requires_grad:
+            hook = self._on_gradient
+            self._hooks.append(param.register_post_accumulate_grad_hook(hook))  # type: ignore[no-untyped-call]
+            if self.reducer.takes_back:
+                self._hooks.append(param.register_hook(self._before_gradient))  # type: ignore[no-untyped-call]
 
     def _before_gradient(self, gradient: Tensor) -> None:
         """A backward pass reaches a parameter, whose `grad` is still as it was."""
@@ -179,6 +205,8 @@ class GradientExchange:
                 self._fresh = False  # this rank's own gradients are added to averages
             if self.paused or not self._is_open():
                 return
+            if param not in self._place:
+                return  # it was put into the model, and taken out again
             gradients, index = self._place[param]
             if index in gradients.given:
                 raise UsageError(_TWICE.format(gradients.names[index]))
@@ -208,14 +236,15 @@ class GradientExchange:
         if cleared and not self.within_step and self._trained.digest() == self._digest:
             if self._thrown_away:
                 self.reducer.says = Verdict.TAKE_BACK
-                self._take_back(self.before)
+                self._beside.take_back(self.before)
             else:
                 self._refused = self._refused or self._partly
         self._thrown_away, self._partly, self._given = False, None, []
-        self._digest, self.before = self._trained.digest(), self._snapshot()
+        self._digest, self.before = self._trained.digest(), self._beside.snapshot()
 
     def _begin(self) -> None:
         self._open = True
+        self.reducer.steps_taken = self._steps
         self.reducer.begin()
         if self._refused is not None:
             try:
@@ -271,7 +300,9 @@ class GradientExchange:
             self._begin()
         try:
             self._start_rest()
+            buffers = self._of_all.broadcast(self._beside.buffers(), self._beside.root)
             contributed = self.reducer.finish()
+            self._of_all.receive(buffers)
             for gradients, params, by_any in zip(self._buckets, self._params, contributed, strict=True):
                 for index in gradients.missing():
                     if by_any[index]:
@@ -300,6 +331,7 @@ class GradientExchange:
         if self._open or (not self._fresh and self._wanted()):
             self._exchange()
         self._fresh, self._passes, self.before = False, 0, None
+        self._steps += 1
 
     def check_finite(self) -> None:
         """See `Exchange`."""
@@ -309,6 +341,7 @@ class GradientExchange:
         """See `Exchange`."""
         if self.within_step:
             self._fresh, self.before, self.within_step = False, None, False
+            self._steps += 1
         self.reducer.after_step(norm)
 
     def shards(self) -> Iterator[Any]:

@@ -11,7 +11,7 @@ optimizer, whose hooks are attach's, steps by none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.parallel import DistributedDataParallel
 
-from tweed.attach.gradient import GradientExchange
+from tweed.attach.gradient import Beside, GradientExchange
 from tweed.attach.member_gradients import MemberGradients
 from tweed.attach.trained import Trained
 from tweed.errors import UsageError
@@ -61,16 +61,15 @@ class DdpExchange(GradientExchange):
         place: Place,
         bucket_bytes: int,
         made: Callable[[Groups], GradientReducer],
-        snapshot: Callable[[], Any],
-        take_back: Callable[[Any], None],
+        beside: Beside,
     ) -> None:
         self._closed = False
         self._numel = len(params.keys() - model.parameters_to_ignore)
-        super().__init__(params, place, bucket_bytes, made, snapshot, take_back)
+        super().__init__(params, place, bucket_bytes, made, beside)
         self._waiting: list[tuple[dict[Parameter, Tensor], Tensor, torch.futures.Future[Tensor]]] = []
         model.register_comm_hook(None, lambda _, bucket: self._take_bucket(bucket))
 
-    def _listen(self, params: Mapping[str, Parameter]) -> list[Any]:
+    def _listen(self, param: Tensor) -> None:
         """DDP has hooks of its own, and calls none in a second pass over what one forward pass has left."""
 
         def check(_: Tensor) -> None:
@@ -78,10 +77,7 @@ class DdpExchange(GradientExchange):
             if self.reducer.steps is not None:
                 self.reducer.steps.check()
 
-        return [
-            param.register_post_accumulate_grad_hook(check)  # type: ignore[no-untyped-call]
-            for param in params.values()
-        ]
+        self._hooks.append(param.register_post_accumulate_grad_hook(check))  # type: ignore[no-untyped-call]
 
     def _take_bucket(self, bucket: Any) -> torch.futures.Future[Tensor]:
         """All gradients of one of DDP's buckets are there. They are means when what this returns is done."""

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from tweed import metrics
 from tweed.aggregate import Verdict
 from tweed.attach import advice, checks
-from tweed.attach.gradient import GradientExchange
+from tweed.attach.gradient import Beside, GradientExchange
 from tweed.attach.optimizers import Optimizers
 from tweed.attach.settings import FindPlace, Settings
 from tweed.attach.trained import Trained
@@ -78,9 +78,6 @@ class Run:
         self._length = StepLength(self._params.values()) if self._cadence.needs_norm else None
         self._untrained: Untrained | None = None  # at a hub each process has its own
         self._exchange = self._make_exchange(settings)
-        shared = isinstance(self._exchange, GradientExchange) and not isinstance(strategy.cadence, ByShards)
-        self._broadcasts_buffers = shared and self._sync_buffers
-        self._broadcasts: list[Any] = []  # of buffers, that have begun
         self._optimizers = Optimizers(optimizers, self._params)
         self._optimizers.watch(self._before_step, self._after_step)
         self._no_ddp = advice.refuse_ddp(model, self._params)
@@ -109,8 +106,11 @@ class Run:
         parts = Parts(self.strategy, self._place, self._cadence, settings.bucket_bytes)
         if self.strategy.exchange == "gradient":
             reducer = partial(gradient_reducer, parts)
-            size, params = settings.bucket_bytes, self._params
-            return GradientExchange(params, self._place, size, reducer, self._snapshot, self._take_back)
+            # Under shards each rank is in another step, so buffers become the same at the end alone.
+            shared = self._sync_buffers and not isinstance(self.strategy.cadence, ByShards)
+            buffers = (lambda: list(self._model.buffers())) if shared else list
+            beside = Beside(self._snapshot, self._take_back, buffers, self._root)
+            return GradientExchange(self._params, self._place, settings.bucket_bytes, reducer, beside)
         return model_exchange(parts, self._params, self._untrained)
 
     def _now_untrained(self) -> dict[str, Tensor]:
@@ -143,8 +143,6 @@ class Run:
             self._exchange.within_step = True
         if self._proximal is not None:
             self._proximal.pull()
-        if self._broadcasts_buffers:
-            self._broadcasts = self._place.broadcast(list(self._model.buffers()), self._root)
 
     def _check_covered(self) -> None:
         """Raises UsageError if an optimizer steps what is not trained by this run."""
@@ -171,8 +169,6 @@ class Run:
         self.stats.steps += 1
         norm = self._length.measure() if self._length else None
         self._cadence.handle(StepDone(norm))
-        self._place.receive(self._broadcasts)
-        self._broadcasts = []
         before = self.stats.exchanges
         self._exchange.after_step(norm)
         if self._proximal is not None and self.stats.exchanges > before:
@@ -356,7 +352,7 @@ class Run:
         """
         self._exchange.finish()
         if self._untrained is not None and isinstance(self._exchange, GradientExchange):
-            self._untrained.take_first(self._root)
+            self._untrained.take_first(self._params, self._root)
         if self._proximal is not None:
             self._proximal.exchanged()
         self._note_difference()

@@ -80,6 +80,10 @@ class Trained(Mapping[str, Parameter]):
         """The parameters; another list whenever one of them is another object."""
         return self._params
 
+    def has(self, module: nn.Module) -> bool:
+        """Whether `module` was a part of the model when that was last looked at."""
+        return module in self._modules
+
     def frozen(self) -> dict[str, Parameter]:
         """The parameters that are not trained."""
         return {name: param for name, param in self._model.named_parameters() if name not in self._found}
@@ -127,9 +131,8 @@ class Trained(Mapping[str, Parameter]):
         self._all = now
         self._found = {name: now[name] for name in self._names}
         self._params = [*self._found.values()]
-        self._places = [
-            place for module in self._model.modules() for place in (module._parameters, module._modules)
-        ]
+        self._modules = {*self._model.modules()}
+        self._places = [place for module in self._modules for place in (module._parameters, module._modules)]
         self._filled = [place for place in self._places if place]
         self._objects = [*chain.from_iterable(place.values() for place in self._filled)]
         self._memory = [param.detach() for param in self._params]

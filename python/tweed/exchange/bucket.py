@@ -50,17 +50,17 @@ class Bucket:
     """A flat buffer and one view in it per tensor.
 
     Args:
-      flat: `[numel]`, at least as long as all `tensors` together with `len(tensors)` marks, if there are any.
+      flat: `[numel]`, at least as long as `room` says.
       tensors: whose shapes and strides the views take; one dtype and device.
-      marked: one more element per tensor follows the views: a mark that is summed with the values, and so
-        shows whether any rank contributed to the tensor.
+      marked: marks follow the views, which are summed with the values: one per tensor shows whether any rank
+        contributed to it, and a last one is for all that is to be said of the bucket.
 
     Attributes:
       flat: see above.
       views: one per tensor, in its shape. Strides are the tensor's too if it is dense, so that optimizers
         that go through both at once stay quick.
       values: `[count]`, all that the views show, side by side.
-      marks: `[len(tensors)]`, or `[0]` without marks.
+      marks: `[len(tensors) + 1]`, or `[0]` without marks.
     """
 
     def __init__(self, flat: Tensor, tensors: Sequence[Tensor], *, marked: bool = False) -> None:
@@ -77,7 +77,7 @@ class Bucket:
             self.views.append(flat.as_strided(shape, strides, flat.storage_offset() + offset))
             offset += numel
         self.values = flat[:offset]
-        self.marks = flat[offset : offset + len(self._forms) * self._marked]
+        self.marks = flat[offset : offset + (len(self._forms) + 1) * self._marked]
         self._uses = self._references()
 
     def is_shared(self, params: Sequence[Tensor]) -> bool:
@@ -130,7 +130,7 @@ class GradientBucket:
 
 def room(tensors: Sequence[Tensor], *, marked: bool = False) -> int:
     """How many elements the flat buffer of a `Bucket` of `tensors` has."""
-    return sum(tensor.numel() for tensor in tensors) + len(tensors) * marked
+    return sum(tensor.numel() for tensor in tensors) + (len(tensors) + 1) * marked
 
 
 def dense_strides(tensor: Tensor) -> tuple[int, ...]:

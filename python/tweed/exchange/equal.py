@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.distributed as dist
 import xxhash
 from torch import Tensor
 
 from tweed.exchange.bucket import as_bytes
 from tweed.exchange.communicator import Communicator
-from tweed.exchange.verdicts import Verdict
+from tweed.exchange.verdicts import Verdict, greatest
 
 _LARGEST = 2**63 - 1
 
@@ -34,15 +33,13 @@ def compare(
     """
     # A digest is the same at all ranks if the greatest one is the least one too.
     digests = [_digest(tensor) for tensor in tensors]
-    words = [0] * comm.size
-    words[comm.rank] = says
+    words = [says if rank == comm.rank else 0 for rank in range(comm.size)]
     inverted = [_LARGEST if digest is None else ~digest for digest in digests]
     straight = [_LARGEST if digest is None else digest for digest in digests]
-    sent = torch.tensor([*straight, *inverted, *words], device=device)
-    comm.count(sent)
-    comm.wait(comm.work(dist.all_reduce(sent, dist.ReduceOp.MAX, comm.group, async_op=True)))
-    greatest, least = sent[: len(tensors)], ~sent[len(tensors) : 2 * len(tensors)]
-    return (greatest == least).tolist(), sent[2 * len(tensors) :].tolist()
+    all_of_it = greatest(comm, device, [*straight, *inverted, *words])
+    most, least = all_of_it[: len(tensors)], all_of_it[len(tensors) : 2 * len(tensors)]
+    equal = [high == ~low for high, low in zip(most, least, strict=True)]
+    return equal, all_of_it[2 * len(tensors) :]
 
 
 def _digest(tensor: Tensor | None) -> int | None:

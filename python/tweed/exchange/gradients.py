@@ -12,6 +12,7 @@ what comes out.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -27,7 +28,7 @@ from tweed.exchange.bucket import Bucket, GradientBucket, room
 from tweed.exchange.cadence_driver import CadenceDriver
 from tweed.exchange.communicator import Communicator
 from tweed.exchange.finite import FiniteFlags, all_reduce_flags, spoil
-from tweed.exchange.verdicts import Verdict, check_verdicts, refusal
+from tweed.exchange.verdicts import Verdict, check_verdicts, other_steps, refusal
 
 log = logging.getLogger("tweed")
 
@@ -46,6 +47,7 @@ class GradientReducer:
       takes_back: something is kept from one exchange to the next, and `load` of the `state` before an
         exchange takes that back.
       says: what became of the last exchange, for the next one.
+      steps_taken: by this rank, since the exchange was made.
     """
 
     prescale = 1.0
@@ -54,6 +56,7 @@ class GradientReducer:
     def __init__(self, buckets: list[GradientBucket]) -> None:
         self.buckets = buckets
         self.says = Verdict.GO_ON
+        self.steps_taken = 0
 
     def wanted(self) -> bool:
         """Whether the backward pass that begins is to be exchanged."""
@@ -113,8 +116,9 @@ def _local(tensors: Sequence[Tensor]) -> Bucket:
 class SummedGradients(GradientReducer):
     """Each bucket is an all-reduce of its own, which begins while the backward pass still runs.
 
-    Each bucket has one mark per parameter that shows whether a rank contributed. A rank that cannot take part
-    makes marks NaN, which a sum with them is, too.
+    Each bucket has one mark per parameter that shows whether a rank contributed. The last mark is 1 after an
+    even number of steps, and else -1, so that its mean tells whether all ranks have taken the same ones. A
+    rank that cannot take part makes marks NaN, which a sum with them is, too.
     """
 
     def __init__(self, buckets: list[GradientBucket], comm: Communicator, cadence: CadenceDriver) -> None:
@@ -150,6 +154,7 @@ class SummedGradients(GradientReducer):
         """See `GradientReducer`."""
         bucket = gradients.bucket
         bucket.marks.fill_(1)
+        bucket.marks[-1] = self.prescale * (-1) ** self.steps_taken if self._comm.owners.contributes else 0
         for index in gradients.missing():
             bucket.marks[index] = self._comm.has_residual(bucket, index)
         gradients.work = self._comm.start(bucket)
@@ -159,11 +164,19 @@ class SummedGradients(GradientReducer):
         contributed: list[Sequence[bool]] = []
         for gradients in self.buckets:
             self._wait(gradients)
-            marks = [] if gradients.full else gradients.bucket.marks.tolist()
+            marks = [] if gradients.full else gradients.bucket.marks[:-1].tolist()
             contributed.append([mark != 0 for mark in marks])
-        if bool(self.buckets[0].bucket.marks[0].isnan()):
-            raise refusal(self._comm, self.buckets[0].bucket.flat.device, None)
+        self._check(self.buckets[0].bucket.marks[-1])
         return contributed
+
+    def _check(self, mark: Tensor) -> None:
+        """Raises UsageError, on all ranks, if one cannot take part, or has taken other steps."""
+        ranks, precision = self._comm.owners.contributors, torch.finfo(mark.dtype).eps
+        mean = complex(mark).real
+        if math.isnan(mean):
+            raise refusal(self._comm, mark.device, None)
+        if abs(mean) < 1 - 1 / ranks and ranks**2 * precision < 1:  # else rounding could be that much
+            raise other_steps(self._comm, mark.device, self.steps_taken)
 
 
 class CompressedGradients(GradientReducer):
@@ -208,10 +221,14 @@ class CompressedGradients(GradientReducer):
         with suppress(UsageError):
             self._flags(Verdict.REFUSED, why)
 
-    def _flags(self, says: Verdict, why: UsageError | None) -> FiniteFlags:
+    def _flags(self, verdict: Verdict, why: UsageError | None) -> FiniteFlags:
         given = [[index in one.given for index in range(len(one.names))] for one in self.buckets]
+        says = 2 * verdict + self.steps_taken % 2
         flags = all_reduce_flags([one.bucket for one in self.buckets], given, self._comm, says)
-        check_verdicts(flags.said, self._comm, self.buckets[0].bucket.flat.device, why)
+        device = self.buckets[0].bucket.flat.device
+        check_verdicts([word // 2 for word in flags.said], self._comm, device, why)
+        if len({word % 2 for word in flags.said}) > 1:
+            raise other_steps(self._comm, device, self.steps_taken)
         return flags
 
     def _contributed(self, gradients: GradientBucket, by_any: Sequence[bool]) -> Sequence[bool]:
@@ -281,7 +298,7 @@ class AutotunedGradients(GradientReducer):
         self._autotuner.begin()
         plain = self._autotuner.choice == 0 and not self._residual
         self._now = self._summed if plain else self._compressed
-        self._now.says = self.says
+        self._now.says, self._now.steps_taken = self.says, self.steps_taken
         self.prescale = self._now.prescale
 
     def renew(self, bucket: Bucket) -> None:

@@ -11,6 +11,7 @@ What is equal everywhere, as masks are, is neither sent nor touched.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import torch
@@ -19,6 +20,8 @@ from torch import Tensor
 from tweed.errors import UsageError
 from tweed.exchange.communicator import Communicator
 from tweed.exchange.equal import compare
+
+log = logging.getLogger("tweed")
 
 _WIDER = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.float32: torch.float64}
 
@@ -79,13 +82,22 @@ class Untrained:
         exact = [tensor for tensor in differ if not (tensor.is_floating_point() or tensor.is_complex())]
         self._comm.receive(self._comm.broadcast(exact))
 
-    def take_first(self, root: int | None = None) -> None:
-        """They become those of the rank `root`, or the first's that contributes. All must call it."""
-        if self._forms:
-            tensors = self.tensors()
-            equal, _ = compare(tensors, self._comm, tensors[0].device)
-            differ = [tensor for tensor, same in zip(tensors, equal, strict=True) if not same]
-            self._comm.receive(self._comm.broadcast(differ, root))
+    def take_first(self, trained: Mapping[str, Tensor], root: int | None = None) -> None:
+        """The whole model, those that are `trained` too, becomes that of the rank `root`, or of the first
+        that contributes. All must call it."""
+        all_of_it = {**trained, **self._now()}
+        tensors = [tensor.detach() for tensor in all_of_it.values()]
+        equal, _ = compare(tensors, self._comm, tensors[0].device)
+        differ = [tensor for tensor, same in zip(tensors, equal, strict=True) if not same]
+        self._comm.receive(self._comm.broadcast(differ, root))
+        names = [name for name, same in zip(all_of_it, equal, strict=True) if not same and name in trained]
+        if names:
+            log.warning(
+                "at the end ranks had other values of %s, though gradients are the same on all: has one rank "
+                "changed its parameters by hand, or taken other steps? All have those of rank %s now",
+                ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else ""),
+                self._comm.owners.first if root is None else root,
+            )
 
     def _mean(self, tensor: Tensor, broken: Collection[int]) -> Tensor:
         real = torch.view_as_real(tensor) if tensor.is_complex() else tensor

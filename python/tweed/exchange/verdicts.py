@@ -51,6 +51,21 @@ def check_verdicts(
         )
 
 
+def other_steps(comm: Communicator, device: torch.device, steps: int) -> UsageError:
+    """That ranks have taken other numbers of steps, for all to raise. All must call it.
+
+    Args:
+      device: of tensors that the group can exchange.
+      steps: of this rank.
+    """
+    each = greatest(comm, device, [steps if rank == comm.rank else 0 for rank in range(comm.size)])
+    return UsageError(
+        f"ranks have taken other numbers of steps since attach, by rank {each}, so that their models differ. "
+        "Nothing was exchanged now. Let all ranks skip the same steps; what one rank alone finds, such as a "
+        "loss that is too large, must be told to all (torch.distributed.all_reduce)"
+    )
+
+
 def refusal(comm: Communicator, device: torch.device, own: UsageError | None) -> UsageError:
     """Why a rank cannot take part, for all ranks to raise. All must call it.
 
@@ -58,12 +73,19 @@ def refusal(comm: Communicator, device: torch.device, own: UsageError | None) ->
       device: of tensors that the group can exchange.
       own: this rank's reason; None: it has none.
     """
-    who = torch.zeros(comm.size, dtype=torch.int32, device=device)
-    who[comm.rank] = own is not None
-    comm.wait(comm.work(dist.all_reduce(who, dist.ReduceOp.MAX, comm.group, async_op=True)))
-    first = int(who.argmax())
+    refuses = greatest(comm, device, [own is not None and rank == comm.rank for rank in range(comm.size)])
+    first = refuses.index(1)
     text = str(own or "").encode()[:_TEXT_BYTES].ljust(_TEXT_BYTES)
     sent = torch.frombuffer(bytearray(text), dtype=torch.uint8).to(device)
     comm.wait(comm.work(dist.broadcast(sent, group=comm.group, group_src=first, async_op=True)))
     reason = bytes(sent.tolist()).decode(errors="ignore").rstrip()
     return own or UsageError(f"rank {first} cannot take part, and nothing was exchanged: {reason}")
+
+
+def greatest(comm: Communicator, device: torch.device, values: Sequence[int]) -> list[int]:
+    """The greatest of all ranks' values, place by place. All must call it, with as many."""
+    flat = torch.tensor(values, dtype=torch.int64, device=device)
+    comm.count(flat)
+    comm.wait(comm.work(dist.all_reduce(flat, dist.ReduceOp.MAX, comm.group, async_op=True)))
+    found: list[int] = flat.tolist()
+    return found
