@@ -296,7 +296,7 @@ def look_at_views(rank: int, size: int) -> None:
     model(torch.ones(1, 3)).sum().backward()
     assert len(memories(model)) == 1, "gradients lie in one bucket"
     assert run.stats.exchanges == 1
-    assert run.stats.bytes_exchanged == (4 + 8 + 2) * 4, "half the start, gradients, a mark per parameter"
+    assert run.stats.bytes_exchanged == (4 + 8 + 3) * 4, "half the start, gradients, a mark each and one more"
     run.detach()
     assert len(memories(model)) == 2, "gradients are tensors of their own again"
     model(torch.full((1, 3), float(rank))).sum().backward()
@@ -350,4 +350,4 @@ def train_wide(rank: int, size: int) -> list[int]:
 @on_each_backend
 def test_buckets_of_megabytes_cross_as_well(backend: str) -> None:
     first, second = run_ranks(train_wide, 2, backend=backend, timeout=20)
-    assert first == second == [2, 5 * 3 * 600 * 600 * 4 // 2 + 2 * 3 * 4]
+    assert first == second == [2, 5 * 3 * 600 * 600 * 4 // 2 + 2 * (3 + 2) * 4]

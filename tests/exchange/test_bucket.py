@@ -78,8 +78,8 @@ def test_a_view_has_a_dense_tensors_strides() -> None:
 def test_marks_follow_the_views() -> None:
     tensors = [torch.zeros(2), torch.zeros(3)]
     bucket = Bucket(torch.zeros(room(tensors, marked=True)), tensors, marked=True)
-    bucket.marks.copy_(torch.tensor([1.0, 2.0]))
-    assert bucket.flat.tolist() == [0, 0, 0, 0, 0, 1, 2]
+    bucket.marks.copy_(torch.tensor([1.0, 2.0, 3.0]))
+    assert bucket.flat.tolist() == [0, 0, 0, 0, 0, 1, 2, 3]
     assert Bucket(torch.zeros(5), tensors).marks.numel() == 0
 
 

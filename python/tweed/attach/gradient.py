@@ -240,6 +240,7 @@ class GradientExchange:
             else:
                 self._refused = self._refused or self._partly
         self._thrown_away, self._partly, self._given = False, None, []
+        self._looked = torch._C._current_graph_task_id()
         self._digest, self.before = self._trained.digest(), self._beside.snapshot()
 
     def _begin(self) -> None:

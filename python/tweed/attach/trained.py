@@ -61,8 +61,8 @@ class Trained(Mapping[str, Parameter]):
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         all_of_it = dict(model.named_parameters())
-        self._forms = {name: _form(param) for name, param in all_of_it.items()}
         self._names = [name for name, param in all_of_it.items() if param.requires_grad]
+        self._forms = {name: _form(all_of_it[name]) for name in self._names}
         self._is_spread = any(is_spread(param) for param in all_of_it.values())
         self._remember(all_of_it)
 
@@ -99,13 +99,15 @@ class Trained(Mapping[str, Parameter]):
         if self._is_spread or self._is_same():
             return None
         now = dict(self._model.named_parameters())
-        for name, form in self._forms.items():
+        for name in self._all:
             if name not in now:
                 return UsageError(f"parameter {name!r} has left the model {_AGAIN}")
+        for name in now:
+            if name not in self._all:
+                return UsageError(f"parameter {name!r} has come to the model {_AGAIN}")
+        for name, form in self._forms.items():
             if (new := _form(now[name])) != form:
                 return UsageError(f"parameter {name!r} was {_words(form)} and is {_words(new)} {_AGAIN}")
-        if came := [name for name in now if name not in self._forms]:
-            return UsageError(f"parameter {came[0]!r} has come to the model {_AGAIN}")
         self._remember(now)
         return None
 

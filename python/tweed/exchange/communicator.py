@@ -104,6 +104,8 @@ class Communicator:
       stats: counts what goes over the wire.
 
     Attributes:
+      group: over which contributions go: the strategy's own, if it has one.
+      everybody: over the same ranks; reductions have the server's values too, which `group`'s leave out.
       size, rank: of the group, and of this process in it.
       owners: who of them contributes, and who aggregates.
       prescale: what a contribution is multiplied with before `start`. The mean is then formed by the sum
@@ -114,6 +116,7 @@ class Communicator:
     def __init__(self, group: dist.ProcessGroup | None, strategy: Strategy, stats: Stats) -> None:
         self._own = engine.own_group(strategy, group)
         self.group = group if self._own is None else self._own
+        self.everybody = group
         self.stats = stats
         of = group or dist.distributed_c10d._get_default_group()  # members' need not be a part of that
         self.size, self.rank = of.size(), of.rank()

@@ -83,7 +83,7 @@ def all_reduce_flags(
     flat = torch.tensor([*mine, *by_rank], dtype=torch.int32)
     flat = flat.to(buckets[0].flat.device)
     comm.count(flat)
-    comm.wait(comm.work(dist.all_reduce(flat, dist.ReduceOp.MAX, comm.group, async_op=True)))
+    comm.wait(comm.work(dist.all_reduce(flat, dist.ReduceOp.MAX, comm.everybody, async_op=True)))
     all_flags = iter(flat.tolist())
     greatest = [[next(all_flags) for _ in row] for row in flags]
     by_rank = [*all_flags]

@@ -18,9 +18,7 @@ from tweed.exchange.bucket import assign, item
 from tweed.exchange.cadence_driver import CadenceDriver
 from tweed.exchange.checkpoint import plain
 from tweed.exchange.communicator import Communicator
-from tweed.exchange.equal import compare
 from tweed.exchange.untrained import Untrained
-from tweed.exchange.verdicts import Verdict, check_verdicts
 
 
 class BetweenSteps:
@@ -134,15 +132,9 @@ class ModelExchange(BetweenSteps):
 
     def _average_unless_equal(self, unsure: Sequence[Tensor]) -> None:
         """Averages all but those of `unsure`, and of the rest of the model, that are equal at all ranks."""
-        own, device = self._rest.look(), self._buckets[0].flat.device
-        if own is not None:
-            count, says = len(self._params) + len(self._rest), Verdict.REFUSED
-            _, said = compare([None] * count, self._comm, device, says)
-        else:
-            ids, params = {id(param) for param in unsure}, [*self._params.values()]
-            known = [param if id(param) in ids else None for param in params]
-            equal, said = compare([*known, *self._rest.tensors()], self._comm, device)
-        check_verdicts(said, self._comm, device, own)
+        ids, params = {id(param) for param in unsure}, [*self._params.values()]
+        known = [param if id(param) in ids else None for param in params]
+        equal = self._rest.compare([*known, *self._rest.tensors()], self._buckets[0].flat.device)
         self._average(params, equal[: len(params)])
         self._rest.average(equal[len(params) :])
 

@@ -16,7 +16,6 @@ from tweed.exchange.bucket import Bucket, assign, item, room
 from tweed.exchange.cadence_driver import CadenceDriver
 from tweed.exchange.checkpoint import filled, plain
 from tweed.exchange.communicator import Communicator
-from tweed.exchange.equal import compare
 from tweed.exchange.finite import all_reduce_flags
 from tweed.exchange.model_averaging import BetweenSteps
 from tweed.exchange.untrained import Untrained
@@ -162,15 +161,12 @@ class MovementExchange(BetweenSteps):
     def _take_moved_by_hand(self) -> None:
         """References move by how far a loop has moved parameters since the last exchange: by the mean of
         that, or by nobody's if it is the same at all ranks."""
-        own, device = self._rest.look(), self._movements[0].flat.device
-        says = Verdict.GO_ON if own is None else Verdict.REFUSED
-        moved = [movement.flat for movement in self._movements] if own else self._measure()
+        moved = [movement.flat for movement in self._movements] if self._rest.look() else self._measure()
         for flat, offset, withheld in zip(moved, self._offsets, self._withheld, strict=True):
             for part in (offset, withheld):
                 if part is not None:
                     flat.sub_(part)
-        equal, said = compare(moved, self._comm, device, says)
-        check_verdicts(said, self._comm, device, own)
+        equal = self._rest.compare(moved, moved[0].device)
         for flat, reference, same in zip(moved, self._references, equal, strict=True):
             if not (same or self._replicas_diverge):
                 self._comm.mean(flat)

@@ -20,6 +20,7 @@ from torch import Tensor
 from tweed.errors import UsageError
 from tweed.exchange.communicator import Communicator
 from tweed.exchange.equal import compare
+from tweed.exchange.verdicts import Verdict, check_verdicts
 
 log = logging.getLogger("tweed")
 
@@ -58,9 +59,25 @@ class Untrained:
             "since attach: detach() and attach again, on all ranks"
         )
 
+    def compare(self, tensors: Sequence[Tensor | None], device: torch.device) -> list[bool]:
+        """Whether each of these is equal at all ranks, which must have as many; see `equal.compare`.
+
+        Raises: UsageError, on all ranks, if the model of one can no longer be exchanged.
+        """
+        own = self.look()
+        equal, said = compare(
+            tensors if own is None else [None] * len(tensors),
+            self._comm,
+            device,
+            Verdict.GO_ON if own is None else Verdict.REFUSED,
+        )
+        check_verdicts(said, self._comm, device, own)
+        return equal
+
     def tensors(self) -> list[Tensor]:
-        """As they are now."""
-        return [tensor.detach() for tensor in self._now().values()]
+        """As they are now; always as many."""
+        now = self._now()
+        return [now[name].detach() if name in now else torch.empty(0) for name in self._forms]
 
     @torch.no_grad()
     def average(self, equal: Sequence[bool] | None = None, broken: Collection[int] = ()) -> None:
@@ -74,7 +91,7 @@ class Untrained:
             return
         tensors = self.tensors()
         if equal is None:
-            equal, _ = compare(tensors, self._comm, tensors[0].device)
+            equal = self.compare(tensors, tensors[0].device)
         differ = [tensor for tensor, same in zip(tensors, equal, strict=True) if not same]
         for tensor in differ:
             if tensor.is_floating_point() or tensor.is_complex():
@@ -85,9 +102,9 @@ class Untrained:
     def take_first(self, trained: Mapping[str, Tensor], root: int | None = None) -> None:
         """The whole model, those that are `trained` too, becomes that of the rank `root`, or of the first
         that contributes. All must call it."""
-        all_of_it = {**trained, **self._now()}
+        all_of_it = {**trained, **dict(zip(self._forms, self.tensors(), strict=True))}
         tensors = [tensor.detach() for tensor in all_of_it.values()]
-        equal, _ = compare(tensors, self._comm, tensors[0].device)
+        equal = self.compare(tensors, tensors[0].device)
         differ = [tensor for tensor, same in zip(tensors, equal, strict=True) if not same]
         self._comm.receive(self._comm.broadcast(differ, root))
         names = [name for name, same in zip(all_of_it, equal, strict=True) if not same and name in trained]

@@ -77,7 +77,7 @@ def refusal(comm: Communicator, device: torch.device, own: UsageError | None) ->
     first = refuses.index(1)
     text = str(own or "").encode()[:_TEXT_BYTES].ljust(_TEXT_BYTES)
     sent = torch.frombuffer(bytearray(text), dtype=torch.uint8).to(device)
-    comm.wait(comm.work(dist.broadcast(sent, group=comm.group, group_src=first, async_op=True)))
+    comm.wait(comm.work(dist.broadcast(sent, group=comm.everybody, group_src=first, async_op=True)))
     reason = bytes(sent.tolist()).decode(errors="ignore").rstrip()
     return own or UsageError(f"rank {first} cannot take part, and nothing was exchanged: {reason}")
 
@@ -86,6 +86,6 @@ def greatest(comm: Communicator, device: torch.device, values: Sequence[int]) ->
     """The greatest of all ranks' values, place by place. All must call it, with as many."""
     flat = torch.tensor(values, dtype=torch.int64, device=device)
     comm.count(flat)
-    comm.wait(comm.work(dist.all_reduce(flat, dist.ReduceOp.MAX, comm.group, async_op=True)))
+    comm.wait(comm.work(dist.all_reduce(flat, dist.ReduceOp.MAX, comm.everybody, async_op=True)))
     found: list[int] = flat.tolist()
     return found
