@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.loops import program as ops
-from tests.loops.kinds import HUBS, NAMES, Kind, is_plain, keeps_step, kind_of, makes_group, measures
+from tests.loops.kinds import HUBS, NAMES, Kind, is_plain, kind_of, makes_group, measures
 from tests.loops.program import Operation, Program, Skip, Step
 from tests.loops.ranks import BACKENDS, MOST_RANKS
 
@@ -134,7 +134,7 @@ class Drawing:
             ops.Teach,
             lambda: ops.Combine(self.batch()),
         ]
-        if keeps_step(self.program.strategy):
+        if self.program.strategy == "hub":  # within a round, workers' models are their own
             makes.append(ops.Evaluate)
         return self.choose(makes)()
 
