@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from tests.loops.attached import Outcome, run_program
 from tests.loops.kinds import strategy_of
-from tests.loops.program import Program, parse
+from tests.loops.program import Fewer, Program, parse
 from tweed.testbed import Ended, Failed, Ranks, Said, preload
 
 MOST_RANKS = 4
@@ -142,7 +142,8 @@ def _outcome(program: Program, rank: int, groups: dict[int, Any]) -> tuple[Outco
     try:
         outcome = run_program(program, rank, groups)
         if outcome.refused and strategy_of(program.strategy).hub is None:  # a hub is not refused anything
-            dist.barrier(groups[program.ranks])  # the group is as good as before
+            there = program.ranks - program.has(Fewer)
+            dist.barrier(groups[there])  # the group is as good as before
         return outcome, ""
     except Exception:  # noqa: BLE001 what a program raises is what is looked for
         return None, f"rank {rank} raised:\n{traceback.format_exc()}"
