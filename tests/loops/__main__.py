@@ -59,7 +59,8 @@ def _many(given: argparse.Namespace, ranks: StayingRanks) -> int:
 
 
 def _show(number: int, program: Program, words: str, ranks: StayingRanks | None) -> None:
-    small = program if ranks is None else shrunk(program, lambda one: verdict(one, ranks)[0])
+    most = 10 if "did not end" in words else 60  # each of them takes as long as its deadline
+    small = program if ranks is None else shrunk(program, lambda one: verdict(one, ranks)[0], most)
     if ranks is not None:
         words = verdict(small, ranks)[0] or words
     print(f"program {number}: {words.strip()}\n    {small}", flush=True)

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.loops import program as ops
-from tests.loops.kinds import HUBS, NAMES, Kind, is_plain, keeps_step, kind_of, makes_group, measures
+from tests.loops.kinds import HUBS, NAMES, Kind, is_plain, kind_of, makes_group, measures, strategy_of
 from tests.loops.program import Operation, Program, Skip, Step
 from tests.loops.ranks import BACKENDS, MOST_RANKS
 
@@ -50,6 +50,11 @@ class Drawing:
         """Of the strategy."""
         return kind_of(self.program.strategy)
 
+    @property
+    def pulls(self) -> bool:
+        """Steps are pulled back: what that adds to gradients is in those that are kept."""
+        return strategy_of(self.program.strategy).cadence.proximal > 0
+
     def flag(self, odds: int = 2) -> bool:
         """True once in so many draws."""
         return bool(self.choose([False] * (odds - 1) + [True]))
@@ -75,7 +80,7 @@ class Drawing:
             uses=self.choose(["all", "body", "odd"]) if self.partial else "all",
             clip=self.flag(4),
             clear=clear,
-            keep=clear != "zero" and self.flag(3),
+            keep=clear != "zero" and not self.pulls and self.flag(3),
             between=self.choose(["", "", "", "rebind", "averaged", "state", "forward"]),
         )
 
@@ -134,7 +139,7 @@ class Drawing:
             ops.Teach,
             lambda: ops.Combine(self.batch()),
         ]
-        if keeps_step(self.program.strategy):
+        if self.program.strategy == "hub":  # within a round, workers' models are their own
             makes.append(ops.Evaluate)
         return self.choose(makes)()
 

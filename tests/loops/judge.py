@@ -88,7 +88,7 @@ def _wrong_in_itself(outcomes: Sequence[Outcome]) -> str:
 
 
 def _wrong_values(program: Program, outcomes: Sequence[Outcome], right: Expected) -> str:
-    mine = outcomes[-1]
+    mine = _one(outcomes)
     assert mine.flat is not None
     for number, (seen, look) in enumerate(zip(mine.looks, right.looks, strict=True)):
         if words := _far(program, seen, look):
@@ -101,12 +101,17 @@ def _unlike(program: Program, outcomes: Sequence[Outcome], twin: Program, ranks:
     others = ranks.run(twin)
     if isinstance(others, Broken):
         return f"the plain form {twin}: {others.text}"
-    if others[0].refused:
-        return f"the plain form {twin} is refused: {others[0].refused}"
-    mine, true = outcomes[0].flat, others[0].flat
+    if refused := [one.refused for one in others if one.refused]:
+        return f"the plain form {twin} is refused: {refused[0]}"
+    mine, true = _one(outcomes).flat, _one(others).flat
     assert mine is not None and true is not None
     words = _far(program, mine, true)
     return f"the model {words} (of the plain form {twin})" if words else ""
+
+
+def _one(outcomes: Sequence[Outcome]) -> Outcome:
+    """Of the last rank that was there to the end: a hub is the first."""
+    return [one for one in outcomes if not one.left][-1]
 
 
 def _far(program: Program, mine: Tensor, true: Tensor) -> str:

@@ -16,12 +16,13 @@ from typing import Any, Self
 import torch.distributed as dist
 
 from tests.loops.attached import Outcome, run_program
-from tests.loops.program import Program, parse
+from tests.loops.kinds import strategy_of
+from tests.loops.program import Fewer, Program, parse
 from tweed.testbed import Ended, Failed, Ranks, Said, preload
 
 MOST_RANKS = 4
 BACKENDS = ("gloo", "tweed")
-DEADLINE_S = 20.0
+DEADLINE_S = 10.0
 _END = "the end"
 
 preload("tests.loops.attached", "tweed.named", "hypothesis")
@@ -140,8 +141,9 @@ def _next(store: Any, number: int) -> str:
 def _outcome(program: Program, rank: int, groups: dict[int, Any]) -> tuple[Outcome | None, str]:
     try:
         outcome = run_program(program, rank, groups)
-        if outcome.refused:
-            dist.barrier(groups[program.ranks])  # the group is as good as before
+        if outcome.refused and strategy_of(program.strategy).hub is None:  # a hub is not refused anything
+            there = program.ranks - program.has(Fewer)
+            dist.barrier(groups[there])  # the group is as good as before
         return outcome, ""
     except Exception:  # noqa: BLE001 what a program raises is what is looked for
         return None, f"rank {rank} raised:\n{traceback.format_exc()}"
