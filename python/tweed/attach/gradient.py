@@ -55,6 +55,10 @@ _THROWN_AWAY = (
     "come from the loss of another model, as a GAN's generator leaves some in the discriminator, run that "
     "backward pass within `with run.no_sync():`, and nothing is exchanged"
 )
+_NOT_STEPPED = (
+    "no step of the attached optimizer has followed the last exchange, and the server has taken one: its "
+    "model would differ. Step after each backward pass that exchanges; or run it within `with run.no_sync():`"
+)
 _PARTLY = (
     "no step was taken with the gradients of the last exchange, and some of them were cleared, as that of "
     "{!r}, and others were not, as that of {!r}. So the exchange can neither be used nor be taken back. "
@@ -102,9 +106,6 @@ class GradientExchange:
       made: what reduces gradients, of the names and parameters of each bucket.
       beside: what the run has beside gradients.
 
-    Attributes:
-      before: the snapshot before the last exchange, if no step has followed; None: a step has, or nothing is
-        kept from one exchange to the next.
     """
 
     def __init__(
@@ -134,7 +135,7 @@ class GradientExchange:
         self._task = -1  # number that autograd gave the backward pass whose end is waited for
         self._ended = -1  # and that of one whose gradients were exchanged
         self._cleared_between = False  # were gradients cleared between two exchanges?
-        self.before: Any = None
+        self._before: Any = None  # the snapshot before the last exchange, until a step has followed
         self._digest = b""  # of all parameters, as they were then
         self._given: list[Parameter] = []  # parameters that have a gradient of the last exchange
         self._thrown_away = False  # all of these were cleared
@@ -179,10 +180,15 @@ class GradientExchange:
             if self.reducer.takes_back:
                 self._hooks.append(param.register_hook(self._before_gradient))  # type: ignore[no-untyped-call]
 
+    def before(self) -> Any:
+        """The snapshot before the last exchange, if nothing has used it yet; None: there is none."""
+        self._trained.look()
+        return self._before if self._trained.digest() == self._digest else None
+
     def _before_gradient(self, gradient: Tensor) -> None:
         """A backward pass reaches a parameter, whose `grad` is still as it was."""
         task = torch._C._current_graph_task_id()
-        if self.before is None or task == self._looked:
+        if self._before is None or task == self._looked:
             return
         self._looked = task
         cleared = [param for param in self._given if param.grad is None]
@@ -232,21 +238,23 @@ class GradientExchange:
 
     def _settle(self) -> None:
         self.reducer.says = Verdict.GO_ON
-        cleared = self.before is not None and (self._thrown_away or self._partly is not None)
+        cleared = self._before is not None and (self._thrown_away or self._partly is not None)
         if cleared and not self.within_step and self._trained.digest() == self._digest:
             if self._thrown_away:
                 self.reducer.says = Verdict.TAKE_BACK
-                self._beside.take_back(self.before)
+                self._beside.take_back(self._before)
             else:
                 self._refused = self._refused or self._partly
         self._thrown_away, self._partly, self._given = False, None, []
         self._looked = torch._C._current_graph_task_id()
-        self._digest, self.before = self._trained.digest(), self._beside.snapshot()
+        self._digest, self._before = self._trained.digest(), self._beside.snapshot()
 
     def _begin(self) -> None:
         self._open = True
         self.reducer.steps_taken = self._steps
         self.reducer.begin()
+        if self._passes and self.reducer.must_step:
+            raise UsageError(_NOT_STEPPED)
         if self._refused is not None:
             try:
                 self.reducer.refuse(self._refused)
@@ -331,7 +339,7 @@ class GradientExchange:
         """Exchanges now if gradients are not averages: there was no backward pass, or paused ones alone."""
         if self._open or (not self._fresh and self._wanted()):
             self._exchange()
-        self._fresh, self._passes, self.before = False, 0, None
+        self._fresh, self._passes, self._before = False, 0, None
         self._steps += 1
 
     def check_finite(self) -> None:
@@ -341,7 +349,7 @@ class GradientExchange:
     def after_step(self, norm: float | None) -> None:
         """See `Exchange`."""
         if self.within_step:
-            self._fresh, self.before, self.within_step = False, None, False
+            self._fresh, self._before, self.within_step = False, None, False
             self._steps += 1
         self.reducer.after_step(norm)
 

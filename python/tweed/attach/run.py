@@ -125,8 +125,8 @@ class Run:
                 "this rank's own. Step after backward(); or take a strategy that exchanges models, such as "
                 "local_steps"
             )
-        if self._untrained is None and (trouble := self._params.look()) is not None:
-            raise trouble  # where ranks form a group they exchange flags, and all raise
+        if self._untrained is None:
+            self._look()
         if self._length is not None:
             self._length.begin()
         early = self.strategy.hub or (self.strategy.cadence if self._proximal else None)
@@ -143,6 +143,13 @@ class Run:
             self._exchange.within_step = True
         if self._proximal is not None:
             self._proximal.pull()
+
+    def _look(self) -> None:
+        """Takes up what has changed in the model, before it is used. Raises: UsageError if that cannot be;
+        where ranks form a group they exchange flags, and all raise."""
+        trouble = self._params.look()
+        if trouble is not None and self._untrained is None:
+            raise trouble
 
     def _check_covered(self) -> None:
         """Raises UsageError if an optimizer steps what is not trained by this run."""
@@ -339,6 +346,7 @@ class Run:
         Raises: UsageError where the strategy's transport may lose parts.
         Cost: a copy of the model; an all-reduce of it where models differ.
         """
+        self._look()
         buffers = self._model.buffers() if self._sync_buffers else ()
         tensors = [*self._params.values(), *(one for one in buffers if one.is_floating_point())]
         with _replaced(tensors, self._exchange.average(tensors)):
@@ -350,6 +358,7 @@ class Run:
         Call it when training ends, and before one rank evaluates or stores the model for all. Training may go
         on.
         """
+        self._look()
         self._exchange.finish()
         if self._untrained is not None and isinstance(self._exchange, GradientExchange):
             self._untrained.take_first(self._params, self._root)
@@ -377,7 +386,7 @@ class Run:
         Under a strategy with local steps each rank has its own model, optimizer state and run state between
         exchanges: store all three per rank, or call `finish` first and accept that the round ends there.
         """
-        before = self._exchange.before if isinstance(self._exchange, GradientExchange) else None
+        before = self._exchange.before() if isinstance(self._exchange, GradientExchange) else None
         return {
             "format": FORMAT,
             "strategy": repr(self.strategy),

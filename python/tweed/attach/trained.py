@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 
 from tweed.errors import UsageError
-from tweed.exchange.bucket import as_bytes, is_dense
+from tweed.exchange.bucket import as_bytes, dense_strides
 from tweed.exchange.shards import is_spread
 
 _AGAIN = "since attach, and ranks would train different models: detach() and attach again, on all ranks"
@@ -63,6 +63,7 @@ class Trained(Mapping[str, Parameter]):
         all_of_it = dict(model.named_parameters())
         self._names = [name for name, param in all_of_it.items() if param.requires_grad]
         self._forms = {name: _form(all_of_it[name]) for name in self._names}
+        self._strides = [dense_strides(all_of_it[name]) for name in self._names]
         self._is_spread = any(is_spread(param) for param in all_of_it.values())
         self._remember(all_of_it)
 
@@ -112,12 +113,13 @@ class Trained(Mapping[str, Parameter]):
         return None
 
     def digest(self) -> bytes:
-        """Of the bytes of all parameters. Cost: a pass over them."""
+        """Of the values of all parameters, in whatever order they lie. Cost: a pass over them."""
         if self._bytes is None:
-            on_host = all(is_dense(memory) and memory.device.type == "cpu" for memory in self._memory)
-            self._bytes = [as_bytes(memory) for memory in self._memory] if on_host else None
+            as_before = [memory.stride() for memory in self._memory] == self._strides
+            on_host = all(memory.device.type == "cpu" for memory in self._memory)
+            self._bytes = [*map(as_bytes, self._memory)] if as_before and on_host else None
         hashed = xxhash.xxh3_128()
-        for values in self._bytes or map(as_bytes, self._memory):
+        for values in self._bytes or map(as_bytes, self._memory, self._strides):
             hashed.update(values)
         return hashed.digest()
 

@@ -138,15 +138,13 @@ def dense_strides(tensor: Tensor) -> tuple[int, ...]:
     return torch.empty_like(tensor, device="meta", memory_format=torch.preserve_format).stride()
 
 
-def is_dense(tensor: Tensor) -> bool:
-    """Whether it has its memory to itself, without gaps."""
-    return tensor.stride() == dense_strides(tensor)
+def as_bytes(tensor: Tensor, strides: tuple[int, ...] | None = None) -> memoryview:
+    """The values of `tensor`, in the order of `strides`, which are those of a dense tensor; None: in its own.
 
-
-def as_bytes(tensor: Tensor) -> memoryview:
-    """The values of `tensor`, as they lie in memory if it is dense and on the CPU; else a copy, in order."""
-    tensor = tensor.detach().cpu()
-    if is_dense(tensor):
-        tensor = tensor.as_strided((tensor.numel(),), (1,))
-    flat = tensor.resolve_conj().resolve_neg().reshape(-1)
-    return flat.view(torch.uint8).numpy().data
+    Cost: a copy, unless they lie like that in memory of the CPU.
+    """
+    tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
+    strides = dense_strides(tensor) if strides is None else strides
+    if tensor.stride() != strides:
+        tensor = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy().data

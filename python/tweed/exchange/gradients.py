@@ -46,12 +46,14 @@ class GradientReducer:
       prescale: what a gradient is multiplied with on its way into its bucket, in the exchange that has begun.
       takes_back: something is kept from one exchange to the next, and `load` of the `state` before an
         exchange takes that back.
+      must_step: a server steps after each exchange, and so must the others.
       says: what became of the last exchange, for the next one.
       steps_taken: by this rank, since the exchange was made.
     """
 
     prescale = 1.0
     takes_back = False
+    must_step = False
 
     def __init__(self, buckets: list[GradientBucket]) -> None:
         self.buckets = buckets

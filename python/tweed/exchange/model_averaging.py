@@ -6,7 +6,7 @@ with each rank.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -121,20 +121,21 @@ class ModelExchange(BetweenSteps):
 
         Raises: UsageError, on all ranks, if the model of one is another one than it was at `attach`.
         """
-        # What is trained has a gradient, and differs. What is not may be equal at all ranks.
-        self._average_unless_equal([param for param in self._params.values() if param.grad is None])
+        self._average_unless_equal(lambda param: param.grad is None)  # else it is trained, and differs
         self._comm.end_exchange()
 
     @torch.no_grad()
     def unite(self) -> None:
         """See `BetweenSteps`."""
-        self._average_unless_equal([*self._params.values()])
+        self._average_unless_equal(lambda param: True)
 
-    def _average_unless_equal(self, unsure: Sequence[Tensor]) -> None:
-        """Averages all but those of `unsure`, and of the rest of the model, that are equal at all ranks."""
-        ids, params = {id(param) for param in unsure}, [*self._params.values()]
-        known = [param if id(param) in ids else None for param in params]
-        equal = self._rest.compare([*known, *self._rest.tensors()], self._buckets[0].flat.device)
+    def _average_unless_equal(self, may_be_equal: Callable[[Tensor], bool]) -> None:
+        """Averages what differs among ranks, of parameters which `may_be_equal` and of the rest of the model,
+        and all other parameters."""
+        self._rest.look()
+        params = [*self._params.values()]
+        unsure = [param if may_be_equal(param) else None for param in params]
+        equal = self._rest.compare([*unsure, *self._rest.tensors()], self._buckets[0].flat.device)
         self._average(params, equal[: len(params)])
         self._rest.average(equal[len(params) :])
 

@@ -67,6 +67,7 @@ class OrderedGradients(GradientReducer):
         memory: LazyAggregation | None,
     ) -> None:
         super().__init__(buckets)
+        self.must_step = True
         self.prescale = 1 / comm.owners.contributors
         messages = PeerMessages(comm.group, comm.wait)
         self._side: _Server | _Worker
