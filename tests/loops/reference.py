@@ -32,7 +32,7 @@ class Together:
         self.loops = [Loop(program, rank) for rank in range(int(self.hub), program.ranks)]
         self.shares_gradients = name in ("every_step", "hub")
         self.outer = (0.7, 0.9) if name == "diloco" else None
-        self.every, self.steps, self.open = every(program.strategy), 0, False
+        self.every, self.steps = every(program.strategy), 0
         self.start = [param.detach().clone() for param in self.loops[0].model.trained]
         self.momentum = [torch.zeros_like(param) for param in self.start]
         self.looks: list[Tensor] = []
@@ -50,10 +50,9 @@ class Together:
         for loop in self.loops:
             loop.apply(step)
             loop.clear(step.clear)
-        self.open = not self.shares_gradients
         self.steps += step.by != "hand"
-        if self.open and step.by != "hand" and self.steps % self.every == 0:
-            self.average_models()
+        if not self.shares_gradients and self.steps == self.every:
+            self.average_models(self.outer)
 
     @torch.no_grad()
     def average_gradients(self) -> None:
@@ -64,18 +63,18 @@ class Together:
                 param.grad = None if mean is None else mean.clone()
 
     @torch.no_grad()
-    def average_models(self) -> None:
+    def average_models(self, outer: tuple[float, float] | None) -> None:
         every = zip(self.start, self.momentum, *(loop.model.trained for loop in self.loops), strict=True)
         for start, momentum, *params in every:
             moved = torch.stack(params).mean(0) - start
-            if self.outer is not None:
-                lr, share = self.outer
+            if outer is not None:
+                lr, share = outer
                 momentum.mul_(share).add_(moved)
                 moved = lr * (moved + share * momentum)
             start.add_(moved)
             for param in params:
                 param.copy_(start)
-        self.steps, self.open = 0, False
+        self.steps = 0
 
     def perform(self, operation: ops.Operation) -> None:
         match operation:
@@ -105,8 +104,9 @@ class Together:
         self.step(Step(data + 1))
 
     def finish(self) -> None:
-        if self.open:
-            self.average_models()
+        """What was moved by hand alone is no round, and no movement for an outer optimizer."""
+        if not self.shares_gradients:
+            self.average_models(self.outer if self.steps else None)
 
 
 def _alone(loop: Loop, operation: ops.Operation) -> None:

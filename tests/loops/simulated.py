@@ -32,7 +32,8 @@ def can_simulate(program: Program) -> bool:
         return False
     if any(step.by == "hand" for step in steps) and (not gradients or measures(name)):
         return False
-    return not (program.has(ops.Finish) and stands_off(name))
+    # What was moved by hand is taken into the common model by `finish`, which workers do not know.
+    return not program.has(ops.Finish) or gradients or not (stands_off(name) or program.has(ops.Move))
 
 
 class Stepping(torch.optim.SGD):
