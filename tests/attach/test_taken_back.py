@@ -213,6 +213,29 @@ def test_a_state_between_backward_pass_and_step_is_that_before_the_exchange() ->
     assert run_ranks(stored_within, 2, backend="gloo") == [[], []]
 
 
+def serves(rank: int, size: int) -> str:
+    """Workers skip a batch under a strategy whose server steps after each exchange."""
+    model, optimizer = net()
+    run = tweed.attach(model, optimizer, "ordered_gradient")
+    try:
+        if run.serves:
+            run.serve(1)
+            return ""
+        for number in range(2):
+            optimizer.zero_grad()
+            loss(model, rank, number).backward()
+    except UsageError as error:
+        return str(error)
+    finally:
+        run.detach()
+    return ""
+
+
+def test_where_a_server_steps_after_each_exchange_workers_must_too() -> None:
+    server, *workers = run_ranks(serves, 3, backend="tweed")
+    assert server == "" and all("the server has taken one" in heard for heard in workers)
+
+
 def heard_of_two_passes(rank: int, size: int, cleared: bool) -> list[str]:
     heard = Heard()
     model, optimizer = make()

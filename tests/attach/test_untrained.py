@@ -108,6 +108,26 @@ def test_what_is_equal_costs_a_comparison_and_no_bytes_of_its_own() -> None:
         assert still < 200 and moved > 4 * 250_000
 
 
+def comes(rank: int, size: int) -> str:
+    """At one rank the model gets a buffer that it did not have."""
+    model = nn.Linear(2, 1)
+    run = tweed.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), "local_steps:2")
+    if rank == 0:
+        model.register_buffer("late", torch.zeros(3))
+    try:
+        run.finish()
+    except UsageError as error:
+        return str(error)
+    finally:
+        run.detach()
+    return ""
+
+
+def test_a_buffer_that_comes_is_refused_at_all_ranks() -> None:
+    for heard in run_ranks(comes, 2, backend="gloo"):
+        assert "'late' of the model, which is not trained, has come, left or changed its shape" in heard
+
+
 def changes(rank: int, size: int, strategy: str) -> str:
     """One rank gives a parameter that is not trained another shape, or all ranks a trained one."""
     model = nn.ModuleList([nn.Linear(2, 1), nn.Linear(2, 2).requires_grad_(False)])

@@ -7,6 +7,7 @@ member    that of a member of a hub, which has none
 elastic   members that come and go: which samples are whose, and what an iteration means
 settings  what is said of a run beside its strategy
 optimizers  when all of them have stepped, and that no other one does
+trained   the parameters, looked up in the model each time
 advice    what goes wrong in silence, and what is said of it
 checks    what must hold before ranks train together
 
@@ -96,18 +97,23 @@ def attach(  # noqa: PLR0913 - options of a user, by their names
       DistributedDataParallel and with the same values (bit for bit at two ranks, to rounding above), so
       clipping and gradient scaling work as always. The exchange overlaps with the backward pass. Each
       `backward()` exchanges; a second one before the step adds to averages, which is right, and
-      `run.no_sync()` saves the exchange. Gradients become views into buckets. A parameter that this rank
-      did not use counts as zero; one that no rank used keeps `grad = None`. Buffers become rank 0's at each
-      step.
+      `run.no_sync()` saves the exchange. If all gradients are cleared instead, and no step is taken, the
+      exchange is taken back: a batch that is skipped leaves nothing in a residual. Gradients become views
+      into buckets; one that the program keeps is never written again. A parameter that this rank did not use
+      counts as zero; one that no rank used keeps `grad = None`. Buffers become rank 0's at each exchange.
     * It exchanges steps, differences or models: gradients stay local; when the cadence decides so, parameters
-      and floating-point buffers become the average of all ranks' at the end of `optimizer.step()`. Optimizer
-      state and whole-number buffers stay local. Every rank must take the same number of steps; a gradient
+      buffers become the average of all ranks' at the end of `optimizer.step()`, and so do parameters without
+      gradients that the loop has moved; of whole numbers, which have no average, all take the first rank's.
+      Optimizer state stays local. Every rank must take the same number of steps; a gradient
       scaler that skips one on one rank only breaks this.
 
     * It compresses: the same, with what the memory makes of it. Gradients are then exchanged when the
       backward pass has ended. Values that are not finite are never sent nor kept: gradients become
       NaN on all ranks, which a gradient scaler skips; a step that is taken raises `NonFinite`. Evaluate
       within `run.averaged()`. See docs/compression.md.
+
+    The loop may give parameters new memory, or replace them by others of the same shape and dtype, which the
+    optimizer must hold then; a parameter that leaves, comes or is cast is refused by name, at all ranks.
 
     A strategy with a transport or a server gets a process group of its own, of backend "tweed", over the
     same ranks. What a transport loses of this rank's contributions is added to its next ones. A server has no

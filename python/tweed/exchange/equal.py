@@ -34,12 +34,11 @@ def compare(
     # A digest is the same at all ranks if the greatest one is the least one too.
     digests = [_digest(tensor) for tensor in tensors]
     words = [says if rank == comm.rank else 0 for rank in range(comm.size)]
-    inverted = [_LARGEST if digest is None else ~digest for digest in digests]
-    straight = [_LARGEST if digest is None else digest for digest in digests]
-    all_of_it = greatest(comm, device, [*straight, *inverted, *words])
-    most, least = all_of_it[: len(tensors)], all_of_it[len(tensors) : 2 * len(tensors)]
-    equal = [high == ~low for high, low in zip(most, least, strict=True)]
-    return equal, all_of_it[2 * len(tensors) :]
+    high = [_LARGEST if digest is None else digest for digest in digests]
+    low = [_LARGEST if digest is None else ~digest for digest in digests]
+    heard = greatest(comm, device, [*high, *low, *words])
+    most, least = heard[: len(tensors)], heard[len(tensors) : 2 * len(tensors)]
+    return [one == ~other for one, other in zip(most, least, strict=True)], heard[2 * len(tensors) :]
 
 
 def _digest(tensor: Tensor | None) -> int | None:
