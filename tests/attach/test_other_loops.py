@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 from typing import Any
 
 import pytest
@@ -187,6 +188,28 @@ def test_another_number_of_ranks_goes_on_or_is_told_why_not(
         assert all(words in one and f"of 3 ranks, and this one has {size}" in one for one in found)
     else:
         assert all(equal(one, found[0]) for one in found)
+
+
+def copied(rank: int, size: int) -> list[float]:
+    """A model that is attached is stored whole, and copied; the copy trains alone."""
+    model = net()
+    run = tweed.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), "top_k:0.5")
+    found = []
+    for _ in range(2):
+        stored = io.BytesIO()
+        torch.save(model, stored)
+        stored.seek(0)
+        for other in (copy.deepcopy(model), torch.load(stored, weights_only=False)):
+            loss(other, 5, rank).backward()  # nothing is exchanged of it
+            found.append(float(other[0].weight.grad.sum()))
+        loss(model, 0, 0).backward()
+    run.detach()
+    return found
+
+
+def test_a_model_that_is_attached_can_be_stored_and_copied() -> None:
+    first, other = run_ranks(copied, 2, backend="gloo")
+    assert len({*first}) == len({*other}) == 1 and first != other
 
 
 @on_each_backend

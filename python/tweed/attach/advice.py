@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import weakref
-from typing import Any
+from functools import partial
 
 import torch
 from torch import nn
@@ -25,22 +25,35 @@ IN_DDP = (
 )
 
 
-def refuse_ddp(model: nn.Module, trained: Trained) -> Any:
+class RefuseDdp:
     """Raises UsageError at the first forward pass of training if DistributedDataParallel runs `model`.
 
-    Returns: the hook's handle.
+    A copy of the model, or what is stored of it, has a hook that does nothing.
     """
 
-    def look(module: nn.Module, args: object) -> None:
+    def __init__(self, model: nn.Module, trained: Trained) -> None:
+        self._trained = trained
+        self._handle = model.register_forward_pre_hook(self)
+
+    def __call__(self, module: nn.Module, args: object) -> None:
+        """A forward pass begins."""
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return
-        handle.remove()
+        self.remove()
         outer = DistributedDataParallel._get_active_ddp_module()  # type: ignore[no-untyped-call]
-        if outer is not None and trained.name_of({*outer.parameters()}) is not None:
+        if outer is not None and self._trained.name_of({*outer.parameters()}) is not None:
             raise UsageError(IN_DDP.format("the attached model runs within DistributedDataParallel"))
 
-    handle = model.register_forward_pre_hook(look)
-    return handle
+    def __reduce__(self) -> tuple[object, ...]:
+        return partial, (no_check,)
+
+    def remove(self) -> None:
+        """Ends it."""
+        self._handle.remove()
+
+
+def no_check(module: nn.Module, args: object) -> None:
+    """What copies of a model have in the place of `RefuseDdp`."""
 
 
 class Unfinished:

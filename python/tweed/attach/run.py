@@ -80,7 +80,7 @@ class Run:
         self._exchange = self._make_exchange(settings)
         self._optimizers = Optimizers(optimizers, self._params)
         self._optimizers.watch(self._before_step, self._after_step)
-        self._no_ddp = advice.refuse_ddp(model, self._params)
+        self._no_ddp = advice.RefuseDdp(model, self._params)
         self._unfinished = advice.Unfinished(self, strategy) if owners.contributor == 0 else None
         checks.attached.add(model)
 
