@@ -111,7 +111,7 @@ class Drawing:
         if self.kind is Kind.HUB:
             return self._at_a_worker()
         makes: list[Callable[[], Operation]] = [
-            *[self.step] * 4,
+            *[self.step] * 6,
             *[self.skip] * 3,
             *[lambda: ops.Rebind(self.choose(_REBINDS))] * 2,
             *[lambda: ops.Resume(self.batch() if self.flag() else None)] * 2,
@@ -122,7 +122,9 @@ class Drawing:
         ]
         if self.kind in (Kind.SUM, Kind.MODEL):
             makes.append(lambda: ops.Combine(self.batch()))
-        if not (self.pending and self.kind is Kind.MEMORY):  # what moves then may as well be a step by hand
+        if not (
+            self.pending and self.kind in (Kind.MEMORY, Kind.DIRECT)
+        ):  # what moves then may as well be a step by hand
             makes.append(lambda: ops.Move(self.flag()))
         if self.partial:
             makes.append(self._freeze)
@@ -164,9 +166,9 @@ class Drawing:
         if not (self.frozen or self.adds):
             makes += [ops.ClearSome] * 2
         if program.ranks > 1 and kind is Kind.MEMORY:
-            makes.append(ops.Differ)
+            makes += [ops.Differ] * 3
         if program.optimizers == "each" and kind is not Kind.MODEL and not self.frozen:
-            makes.append(lambda data: Step(data, by="backward"))
+            makes += [lambda data: Step(data, by="backward")] * 4
         if program.strategy.startswith(("auto", "ltp")):
             return None
         return self.choose(makes)(self.batch())

@@ -78,8 +78,9 @@ class Simulated:
         self.workers.step(loss)
 
     def _prepare(self, loop: Loop, worker: Worker, step: Step) -> None:
-        if self.program.scaler:
-            worker.flat.grads.mul_(1 / SCALE)
+        if self.program.scaler:  # of what the optimizer holds
+            for param in loop.model.trained if self.head_rate else loop.model.body:
+                param.grad.mul_(1 / SCALE)
         if step.clip:
             nn.utils.clip_grad_norm_(loop.model.trained, NORM)
         for param in loop.model.head:

@@ -13,15 +13,15 @@ from tests.loops import program as ops
 from tests.loops import reference, simulated
 from tests.loops.draw import programs, seeded
 from tests.loops.judge import verdict
-from tests.loops.kinds import NAMES, PLAIN, Refusal, kind_of, refusal_of
+from tests.loops.kinds import HUBS, NAMES, Kind, Refusal, is_plain, kind_of, refusal_of
 from tests.loops.laws import plain
 from tests.loops.program import Program, Skip, Step, parse
 from tests.loops.ranks import StayingRanks
 from tests.loops.shrink import shrunk
 from tweed.recipes import RECIPES
 
-#: Those with a server or a hub, whose loops are other ones.
-ELSEWHERE = {"ordered_gradient", "teasq", "mlfabric", "zeno_ps"}
+#: With a server, whose loop is another one.
+ELSEWHERE = {"ordered_gradient"}
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +50,8 @@ def test_other_text_is_no_program(text: str) -> None:
 
 def test_every_named_strategy_is_drawn() -> None:
     drawn = {seeded(1, number).strategy for number in range(1000)}
-    assert drawn == set(NAMES)
-    names = {name.partition("(")[0].partition(":")[0] for name in NAMES}
+    assert drawn == {*NAMES, *HUBS}
+    names = {name.partition("(")[0].partition(":")[0] for name in drawn if not name.startswith("hub")}
     assert names == {make.__name__ for make in RECIPES} - ELSEWHERE
 
 
@@ -61,13 +61,13 @@ def test_every_operation_is_drawn_with_each_kind_of_strategy() -> None:
         for program in (seeded(1, number) for number in range(3000))
         for operation in program.operations
     }
-    kinds = {kind for _, kind in drawn}
+    kinds = set(Kind) - {Kind.HUB}  # a worker's loop does less
     for operation in (Step, Skip, ops.Rebind, ops.Move, ops.Resume, ops.Fewer, ops.Cast, ops.ClearSome):
-        assert {kind for each, kind in drawn if each is operation} == kinds
+        assert {kind for each, kind in drawn if each is operation} >= kinds
     assert {each for each, _ in drawn} == set(ops.Operation.__args__)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name.partition(":")[0] in PLAIN])
+@pytest.mark.parametrize("name", [name for name in NAMES if is_plain(name)])
 def test_virtual_workers_and_twenty_lines_of_torch_agree(name: str) -> None:
     steps = (Step(1), Step(2, passes=2, clip=True), ops.Schedule(), Step(3), ops.Evaluate(), Step(4))
     program = Program(name, 3, momentum=0.5, operations=steps)
