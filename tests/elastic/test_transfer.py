@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import deque
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from tweed.elastic.messages import (
     Give,
     Got,
     Meeting,
+    Meetings,
     Refused,
     packed,
     read,
@@ -433,6 +435,54 @@ def test_what_is_no_message_is_an_error(data: bytes) -> None:
             Chunk.read(data)
 
 
-def test_a_port_that_cannot_be_is_an_error() -> None:
-    with pytest.raises(DataError, match="no port 99999"):
-        read(b'\xfe["Meeting", 1, 2, 99999, "a"]')
+WRONG = [
+    b'["Meeting", 1, 2, 99999, "a"]',
+    b'["Meeting", 1, 2, -1, "a"]',
+    b'["Known", [["a", "b", "c"]], -1, 0, 0, ""]',
+    b'["Known", [["a"]], -1, 0, 0, ""]',
+    b'["Ask", 4294967296, 1, []]',
+    b'["Got", -1, 1]',
+]
+
+
+@pytest.mark.parametrize("data", WRONG)
+def test_what_cannot_be_in_a_message_is_an_error(data: bytes) -> None:
+    with pytest.raises(DataError, match="has other parts"):
+        read(b"\xfe" + data)
+
+
+NUMBERS = st.sampled_from([-1, 0, 1, 2, 7, (1 << 32) - 1, (1 << 63) - 1])
+KEYS = st.sampled_from(["0", "1", JOINER, "nobody", ""])
+ATTEMPTS = st.sampled_from([0, 1, (1 << 32) - 1])
+SAID = st.one_of(
+    st.builds(Ask, ATTEMPTS, NUMBERS, st.lists(KEYS, max_size=3)),
+    st.builds(Give, KEYS, ATTEMPTS, NUMBERS, st.lists(KEYS, max_size=3)),
+    st.builds(Refused, ATTEMPTS, KEYS, st.booleans()),
+    st.builds(Got, ATTEMPTS, NUMBERS),
+)
+
+
+@given(st.lists(st.tuples(KEYS, SAID), max_size=8), st.integers(0, 3))
+def test_whatever_is_said_only_its_link_is_cut(said: list[tuple[str, Ask]], step: int) -> None:
+    one, members = Joiners("0"), ["0", "1"]
+    one.ask(members, 1 << 20)
+    for key, what in said:
+        with contextlib.suppress(DataError):
+            one.handle(key, read(packed(what)), members)
+        one.give_state(step, lambda: state(step, 10), 0.0)
+        one.give_result(step, result(step, 10), where_behind(step), 0, 0.0)
+        while one.poll(0.0) is not None:
+            pass
+
+
+def test_of_meetings_that_of_a_far_epoch_moves_nobody() -> None:
+    said = Meetings()
+    now = Meeting(1, 2, 29500, "a")
+    assert said.note(now, 1) and not said.note(Meeting(1, 1, 29500, "b"), 1)
+    for far in range(1 << 62, (1 << 62) + 100):
+        said.note(Meeting(far, 0, 29500, "c"), 1)
+    assert said.last(1) == now
+    assert said.note(Meeting(2, 0, 29500, "d"), 1) and said.last(1) == now
+    assert said.last(2).host == "d" and said.last(3).host == "d"
+    assert said.note(Meeting(3, 0, 29500, "e"), 3) and not said.note(now, 3)
+    assert len(said._of) <= 16

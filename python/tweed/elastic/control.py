@@ -14,7 +14,7 @@ from tweed import _core
 from tweed.elastic.epoch import Epoch
 from tweed.elastic.joiners import Joiners
 from tweed.elastic.linked import TICK_S, Linked
-from tweed.elastic.messages import CHUNK, Candidate, Chunk, Hello, Known, Meeting, packed, read
+from tweed.elastic.messages import CHUNK, Candidate, Chunk, Hello, Known, Meeting, Meetings, packed, read
 from tweed.elastic.settings import Elastic
 from tweed.elastic.state import State
 from tweed.elastic.transfer import mark_of
@@ -72,7 +72,7 @@ class Control:
         self._witnesses = dict[str, Dialer]()  # of the last epoch
         self._addresses = dict(linked[1]) | {self.key: address}
         self._calls = dict[str, Dialer]()  # to who is to be called to come in
-        self._meeting = Meeting(0, 0, 0, "")
+        self._meetings = Meetings()
         self._changed, self._closed, self._ticks = Condition(), False, not self.joins
         given = elastic.joiner_mbit
         self._joiners = Joiners(links.key, None if given is None else given * 1e6 / 8)
@@ -109,8 +109,8 @@ class Control:
 
     @property
     def meeting(self) -> Meeting:
-        """The last one that was called."""
-        return self._meeting
+        """The last one that was called, of no later epoch than this process knows."""
+        return self._meetings.last(self._node.epoch_number())
 
     def step(self, step: int) -> None:
         """This step is the next that is not counted."""
@@ -188,7 +188,8 @@ class Control:
                     raise TweedError(
                         "the thread that drives the links to members has failed"
                     ) from self._failed
-                epoch, meeting = self.epoch, self._meeting
+                epoch = self.epoch
+                meeting = self._meetings.last(epoch.number)
                 standing, why = self._node.standing()
                 if self._leaves and self.key not in epoch.members:
                     raise Left(f"this process has left, and the others go on in epoch {epoch.number}")
@@ -437,7 +438,6 @@ class Control:
 
     def _note(self, meeting: Meeting) -> None:
         """Who hears of a meeting says so to all: a link between two members may be missing."""
-        if meeting > self._meeting:
-            self._meeting = meeting
+        if self._meetings.note(meeting, self._node.epoch_number()):
             for key in self.epoch.members:
                 self._linked.say(key, packed(meeting))
