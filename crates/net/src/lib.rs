@@ -39,6 +39,7 @@ mod relay;
 mod secure;
 mod stderr;
 mod sync;
+mod system_error;
 
 pub use connect::admission::Admission;
 pub use connect::options::{GroupSpec, NodeOptions, Turn};

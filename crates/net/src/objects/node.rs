@@ -22,6 +22,7 @@ use crate::hub::{HubLinks, HubOptions};
 use crate::secure::{hex, Secret};
 use crate::sync::stop::SLICE;
 use crate::sync::{Condvar, LockRank, Mutex};
+use crate::system_error::in_words;
 
 /// A frame is a block of the planner's largest with its head, or a small object, or a plan.
 const MOST_FRAME: u64 = 16 << 20;
@@ -76,7 +77,7 @@ impl Objects {
         let (most_queued, key_file) = (MOST_QUEUED, None);
         let hub = HubOptions { secret, key_file, silence, patience, most_bytes: MOST_FRAME, most_queued };
         let links = Arc::new(HubLinks::open(hub)?);
-        let failed = |e: std::io::Error| EngineError::setup("objects cannot be shared", e);
+        let failed = |e: std::io::Error| EngineError::setup("objects cannot be shared", in_words(&e));
         let bound = links.listen(address, testbed.as_deref())?;
         let descriptor = PeerDescriptor::new(Some(hex(&links.key())), Some(bound)).map_err(failed)?;
         let descriptor = PeerDescriptor { wire_only, ..descriptor };
