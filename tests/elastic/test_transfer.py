@@ -29,6 +29,7 @@ from tweed.elastic.messages import (
     read,
 )
 from tweed.elastic.state import State
+from tweed.elastic.terms import difference, shortened
 from tweed.elastic.transfer import Copy, Donor, mark_of
 from tweed.errors import DataError, PeerLost
 
@@ -132,7 +133,7 @@ def test_a_member_keeps_to_the_rate_that_it_gives_to_joiners(bytes_per_s: float,
     """Over any time, up to a burst and a chunk; and it uses it."""
     net, one, now, sent, given = Net(1, 1_000_000), Joiners("0", bytes_per_s), 100.0, 0, 0
     for joiner in range(joiners):
-        one.handle(f"new {joiner}", Ask(0, 2, ["0"]), ["0"])
+        one.handle(f"new {joiner}", Ask(0, 2, ["0"], []), ["0"])
     one.step(2)
     one.give_state(2, lambda: state(2, net.numel), now)
     while now < 100.5 and one.gives:
@@ -410,9 +411,36 @@ def test_what_no_sound_donor_gives_is_refused() -> None:
         State.assembled(b"no pickle", bytearray())
 
 
+@pytest.mark.parametrize("stands_still", [False, True])
+def test_a_joiner_that_holds_something_else_is_refused_before_it_asks_to_be_in(stands_still: bool) -> None:
+    net = Net(2, 10)
+    new = net.all[JOINER]
+    for key in net.members:
+        net.all[key].terms = None  # its run has yet to begin
+        net.all[key].stand_still(stands_still)
+    new.terms = ["tweed 1", "check_every 0"]
+    new.ask(net.members, 40)
+    net.deliver(100)
+    assert new.refused is None
+    for key in net.members:
+        net.all[key].begin(["tweed 1", "check_every 5"], net.members)
+    net.deliver(100)
+    assert new.refused is not None and new.refused.final
+    assert "the others have check_every 5, and this process has check_every 0" in new.refused.reason
+    assert not new.asks_in and not any(net.all[key].gives for key in net.members)
+
+
+def test_terms_of_a_large_model_are_short_and_tell_it_from_others() -> None:
+    lines = [f"layer {number} float32[8] {'x' * 1000}" for number in range(10_000)]
+    said = shortened(lines)
+    assert sum(map(len, said)) < 1 << 16
+    for other in (lines[:-1], [*lines[:50], lines[50] + "y", *lines[51:]], [*lines[:-1], "another"]):
+        assert difference(said, shortened(other)) and not difference(said, shortened(lines))
+
+
 MESSAGES = [
     Meeting(3, 0, 29500, "127.0.0.1"),
-    Ask(1, 4, ["a"]),
+    Ask(1, 4, ["a"], ["check_every 5"]),
     Give("a", 1, 7, ["b", "c"]),
     Got(0, 65536),
     Refused(2, "why", True),
@@ -440,7 +468,8 @@ WRONG = [
     b'["Meeting", 1, 2, -1, "a"]',
     b'["Known", [["a", "b", "c"]], -1, 0, 0, ""]',
     b'["Known", [["a"]], -1, 0, 0, ""]',
-    b'["Ask", 4294967296, 1, []]',
+    b'["Ask", 4294967296, 1, [], []]',
+    b'["Ask", 0, 1, []]',
     b'["Got", -1, 1]',
 ]
 
@@ -455,7 +484,7 @@ NUMBERS = st.sampled_from([-1, 0, 1, 2, 7, (1 << 32) - 1, (1 << 63) - 1])
 KEYS = st.sampled_from(["0", "1", JOINER, "nobody", ""])
 ATTEMPTS = st.sampled_from([0, 1, (1 << 32) - 1])
 SAID = st.one_of(
-    st.builds(Ask, ATTEMPTS, NUMBERS, st.lists(KEYS, max_size=3)),
+    st.builds(Ask, ATTEMPTS, NUMBERS, st.lists(KEYS, max_size=3), st.lists(KEYS, max_size=1)),
     st.builds(Give, KEYS, ATTEMPTS, NUMBERS, st.lists(KEYS, max_size=3)),
     st.builds(Refused, ATTEMPTS, KEYS, st.booleans()),
     st.builds(Got, ATTEMPTS, NUMBERS),

@@ -17,6 +17,7 @@ from tweed.elastic.linked import TICK_S, Linked
 from tweed.elastic.messages import CHUNK, Candidate, Chunk, Hello, Known, Meeting, Meetings, packed, read
 from tweed.elastic.settings import Elastic
 from tweed.elastic.state import State
+from tweed.elastic.terms import shortened
 from tweed.elastic.transfer import mark_of
 from tweed.errors import DeadlineExceeded, Evicted, Left, PeerLost, TweedError, UsageError
 from tweed.exchange.hub.links.dialer import Dialer
@@ -76,6 +77,7 @@ class Control:
         self._changed, self._closed, self._ticks = Condition(), False, not self.joins
         given = elastic.joiner_mbit
         self._joiners = Joiners(links.key, None if given is None else given * 1e6 / 8)
+        self._joiners.terms = None  # until a run says them
         self._leaves, self._told, self.in_group = False, "", False
         self._stepped = time.monotonic()
         self._noted, self._hold_from = 0, dict[int, int]()  # the last epoch; by number, from which step
@@ -111,6 +113,12 @@ class Control:
     def meeting(self) -> Meeting:
         """The last one that was called, of no later epoch than this process knows."""
         return self._meetings.last(self._node.epoch_number())
+
+    def begin(self, terms: Sequence[str]) -> None:
+        """A run begins: what all its members must hold alike, a line each. A joiner that holds something else
+        is refused before it is in any epoch."""
+        with self._changed:
+            self._joiners.begin(shortened(terms), self._reached_members())
 
     def step(self, step: int) -> None:
         """This step is the next that is not counted."""
@@ -404,8 +412,10 @@ class Control:
             elif isinstance(said, Candidate):
                 self._dial(said.key, said.address)
             else:
-                members = [one for one in self.epoch.members if one == self.key or one in self._linked]
-                self._joiners.handle(key, said, members)
+                self._joiners.handle(key, said, self._reached_members())
+
+    def _reached_members(self) -> list[str]:
+        return [one for one in self.epoch.members if one == self.key or one in self._linked]
 
     def _known(self, key: str) -> Known:
         found = self._node.epoch()

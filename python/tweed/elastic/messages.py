@@ -117,11 +117,12 @@ class Candidate:
 @dataclass(frozen=True, slots=True)
 class Ask:
     """A joiner wants a copy of the state, at a step that is at least so many ahead, from those to whom it has
-    links."""
+    links. `terms` are what it holds: see `tweed.elastic.terms`."""
 
     attempt: Attempt
     lead: int
     linked: list[str]
+    terms: list[str]
 
 
 @dataclass(frozen=True, slots=True)
