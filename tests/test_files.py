@@ -31,6 +31,23 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: p
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
+def test_processes_of_one_number_write_one_file_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync, others = os.fsync, iter(["second"])
+
+    def interleaved(handle: int) -> None:
+        for text in others:  # the first is written, and not in place
+            write_atomic(tmp_path / "a", text)
+        sync(handle)
+
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    monkeypatch.setattr(os, "fsync", interleaved)
+    write_atomic(tmp_path / "a", "first")
+    assert (tmp_path / "a").read_text() == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
 def test_a_link_leads_to_its_file_and_a_device_stays_one(tmp_path: Path) -> None:
     write_atomic(tmp_path / "a", "old")
     (tmp_path / "link").symlink_to(tmp_path / "a")

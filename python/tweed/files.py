@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 import tempfile
 from pathlib import Path
@@ -55,9 +56,10 @@ def write_atomic(path: Path, content: bytes | bytearray | str) -> None:
     if place.exists() and not place.is_file():
         place.write_bytes(data)
         return
-    draft = place.with_name(f".{place.name}.{os.getpid()}")
+    # Drawn: processes in containers, which share the folder, may all have one number.
+    draft = place.with_name(f".{place.name}.{secrets.token_hex(8)}")
     try:
-        with draft.open("wb") as file:
+        with draft.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

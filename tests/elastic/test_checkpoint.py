@@ -24,19 +24,26 @@ from tweed.errors import DataError
 NUMEL = 1000
 
 
-def part(number: int, of: int) -> Part:
-    return Part(number, of, 8, f"{number} of {of}")
+PARTS = st.integers(1, 4).flatmap(
+    lambda of: st.tuples(st.integers(0, of - 1), st.just(of), st.integers(1, 3))
+)
 
 
-@given(st.sets(st.integers(1, 4).flatmap(lambda of: st.tuples(st.integers(0, of - 1), st.just(of)))))
-def test_a_state_is_whole_when_all_parts_of_one_number_are_there(there: set[tuple[int, int]]) -> None:
-    found = whole(part(number, of) for number, of in there)
-    complete = [of for of in range(1, 5) if all((number, of) in there for number in range(of))]
+@given(st.sets(PARTS))
+def test_a_state_is_whole_when_all_parts_of_one_epoch_are_there(there: set[tuple[int, int, int]]) -> None:
+    found = whole(Part(number, of, 8, "a", epoch=epoch) for number, of, epoch in there)
+    complete = [
+        (epoch, of)
+        for epoch in range(1, 4)
+        for of in range(1, 5)
+        if all((number, of, epoch) in there for number in range(of))
+    ]
     if not complete:
         assert found is None
     else:
-        assert found is not None and [one.number for one in found] == list(range(found[0].of))
-        assert found[0].of in complete and all((one.number, one.of) in there for one in found)
+        assert found is not None
+        epoch, of = max(complete)
+        assert [(one.number, one.of, one.epoch) for one in found] == [(n, of, epoch) for n in range(of)]
 
 
 @given(st.integers(0, 10_000), st.integers(1, 40))
@@ -62,11 +69,11 @@ def test_the_most_that_see_one_folder_write(places: list[str], expected: list[in
     assert writers(places) == expected
 
 
-def write(folder: Path, step: int, of: int, numbers: list[int]) -> None:
-    """As these members do, one after the other."""
+def write(folder: Path, step: int, of: int, numbers: list[int], epoch: int = 0, salt: int = 0) -> None:
+    """As these members do, one after the other; with another salt the state has other bits."""
     for number in numbers:
         one = Checkpoints(folder, 1)
-        one.write(step, number, of, state(step, NUMEL))
+        one.write(step, number, of, state(step + salt, NUMEL), epoch)
         one.wait()
 
 
@@ -103,15 +110,16 @@ def test_who_was_stopped_while_it_wrote_does_not_bring_an_older_one_back(tmp_pat
     assert step_of(tmp_path) == 20
 
 
-def test_the_manifest_says_of_which_epoch_it_is(tmp_path: Path) -> None:
+def test_only_parts_of_one_epoch_form_a_checkpoint(tmp_path: Path) -> None:
     assert Checkpoints(tmp_path, 1).epoch() == 0
-    for number, epoch in ((0, 6), (1, 7)):  # between them a member has joined: the bits are the same
-        one = Checkpoints(tmp_path, 1)
-        one.write(10, number, 2, state(10, NUMEL), epoch)
-        one.wait()
+    # One member alone counted the step and was lost: those of the next epoch have summed it anew.
+    write(tmp_path, 10, 2, [0], epoch=6, salt=5)
+    write(tmp_path, 10, 2, [1], epoch=7)
+    assert step_of(tmp_path) is None
+    write(tmp_path, 10, 2, [0], epoch=7)
     assert Checkpoints(tmp_path, 1).epoch() == 7 and step_of(tmp_path) == 10
     manifest = json.loads((tmp_path / "step-00000010" / "manifest.json").read_text())
-    assert manifest["epoch"] == 7 and [part["epoch"] for part in manifest["parts"]] == [6, 7]
+    assert manifest["epoch"] == 7 and [part["epoch"] for part in manifest["parts"]] == [7, 7]
 
 
 class Killed(BaseException):
@@ -151,14 +159,6 @@ def test_a_kill_between_any_two_files_leaves_the_old_one_or_the_new_one(
     assert left == [10] * 6 + [20] * 3
 
 
-def test_a_part_that_is_there_is_not_written_again_by_another_member(tmp_path: Path) -> None:
-    write(tmp_path, 10, 2, [0, 1])
-    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "step-00000010").glob("*-of-*")}
-    write(tmp_path, 10, 2, [0])  # within one step a member was lost, and another one has taken its place
-    assert files == {path: path.stat().st_mtime_ns for path in files}
-    assert step_of(tmp_path) == 10
-
-
 class Inline:
     """A thread that runs at once."""
 
@@ -176,7 +176,7 @@ def test_on_a_full_disk_the_old_one_stays_and_the_next_has_room(
     real = checkpoint.write_atomic
 
     def full(path: Path, content: bytes | str) -> None:
-        if path.name == "part-0-of-2.json":
+        if path.name == "part-0-of-2-in-0.json":
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         real(path, content)
 
@@ -189,11 +189,40 @@ def test_on_a_full_disk_the_old_one_stays_and_the_next_has_room(
     assert "checkpoint of step 20 is not written: [Errno 28] No space left" in caplog.text
     assert "that of step 10 stays" in caplog.text
     assert step_of(tmp_path) == 10
-    assert not list(tmp_path.glob("step-*/part-0-of-2"))  # it takes no room
+    assert not list(tmp_path.glob("step-*/part-0-of-2-*"))  # it takes no room
+    write(tmp_path, 40, 2, [1])
     monkeypatch.undo()
+    one.wait()  # it is tried once more
+    assert step_of(tmp_path) == 40
     one.write(50, 0, 1, state(50, NUMEL))
     one.wait()
     assert step_of(tmp_path) == 50
+
+
+@pytest.mark.parametrize("by", ["its writer", "another member", "the next run"])
+def test_what_has_all_parts_and_could_not_be_listed_is_listed_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    real = checkpoint.write_atomic
+
+    def full(path: Path, content: bytes | str) -> None:
+        if path.name == "manifest.json":
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        real(path, content)
+
+    monkeypatch.setattr(checkpoint, "write_atomic", full)
+    one = Checkpoints(tmp_path, 1)
+    one.write(10, 0, 1, state(10, NUMEL))
+    one._writer.join()  # type: ignore[union-attr]
+    monkeypatch.undo()
+    assert step_of(tmp_path) is None
+    if by == "its writer":
+        one.wait()
+    elif by == "another member":
+        write(tmp_path, 20, 2, [1])
+    else:
+        Checkpoints(tmp_path, 1).clean()
+    assert step_of(tmp_path) == 10
 
 
 def test_parts_that_came_to_nothing_do_not_pile_up(tmp_path: Path) -> None:
@@ -207,23 +236,21 @@ def test_parts_that_came_to_nothing_do_not_pile_up(tmp_path: Path) -> None:
 def test_what_is_damaged_names_the_file(tmp_path: Path) -> None:
     write(tmp_path, 10, 2, [0, 1])
     here = tmp_path / "step-00000010"
-    damaged = here / "part-1-of-2"
+    (damaged,) = here.glob("part-1-of-2-in-0-*")
     data = damaged.read_bytes()
     damaged.write_bytes(data[:-1] + b"!")
-    with pytest.raises(DataError, match="part-1-of-2 is damaged: it has other bytes"):
+    with pytest.raises(DataError, match=r"part-1-of-2-in-0-.* is damaged: it has other bytes"):
         step_of(tmp_path)
     damaged.unlink()
     with pytest.raises(DataError, match=r"cannot be read.*part-1-of-2"):
         step_of(tmp_path)
     damaged.write_bytes(data)
     assert step_of(tmp_path) == 10
-    for text in ('{"parts": [{}]}', '{"parts": []}', "{}", "[]", "", "7"):
+    wrong = ('{"format": 2, "parts": [{}]}', '{"format": 2, "parts": []}', "{}", "[]", "", "7")
+    for text in (*wrong, '[{"members": 2}]', '{"epoch": 1, "parts": []}'):
         (here / "manifest.json").write_text(text)
-        with pytest.raises(DataError, match=r"manifest\.json is damaged"):
+        with pytest.raises(DataError, match=r"manifest\.json is damaged, or of an earlier version of tweed"):
             step_of(tmp_path)
-    (here / "manifest.json").write_text('[{"members": 2}]')
-    with pytest.raises(DataError, match="was written by an earlier version of tweed"):
-        step_of(tmp_path)
     (here / "manifest.json").unlink()
     with pytest.raises(DataError, match="was not written in parts"):
         step_of(tmp_path)

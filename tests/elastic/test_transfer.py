@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import deque
 from dataclasses import dataclass, field
@@ -22,11 +23,13 @@ from tweed.elastic.messages import (
     Give,
     Got,
     Meeting,
+    Meetings,
     Refused,
     packed,
     read,
 )
 from tweed.elastic.state import State
+from tweed.elastic.terms import difference, shortened
 from tweed.elastic.transfer import Copy, Donor, mark_of
 from tweed.errors import DataError, PeerLost
 
@@ -130,7 +133,7 @@ def test_a_member_keeps_to_the_rate_that_it_gives_to_joiners(bytes_per_s: float,
     """Over any time, up to a burst and a chunk; and it uses it."""
     net, one, now, sent, given = Net(1, 1_000_000), Joiners("0", bytes_per_s), 100.0, 0, 0
     for joiner in range(joiners):
-        one.handle(f"new {joiner}", Ask(0, 2, ["0"]), ["0"])
+        one.handle(f"new {joiner}", Ask(0, 2, ["0"], []), ["0"])
     one.step(2)
     one.give_state(2, lambda: state(2, net.numel), now)
     while now < 100.5 and one.gives:
@@ -408,9 +411,36 @@ def test_what_no_sound_donor_gives_is_refused() -> None:
         State.assembled(b"no pickle", bytearray())
 
 
+@pytest.mark.parametrize("stands_still", [False, True])
+def test_a_joiner_that_holds_something_else_is_refused_before_it_asks_to_be_in(stands_still: bool) -> None:
+    net = Net(2, 10)
+    new = net.all[JOINER]
+    for key in net.members:
+        net.all[key].terms = None  # its run has yet to begin
+        net.all[key].stand_still(stands_still)
+    new.terms = ["tweed 1", "check_every 0"]
+    new.ask(net.members, 40)
+    net.deliver(100)
+    assert new.refused is None
+    for key in net.members:
+        net.all[key].begin(["tweed 1", "check_every 5"], net.members)
+    net.deliver(100)
+    assert new.refused is not None and new.refused.final
+    assert "the others have check_every 5, and this process has check_every 0" in new.refused.reason
+    assert not new.asks_in and not any(net.all[key].gives for key in net.members)
+
+
+def test_terms_of_a_large_model_are_short_and_tell_it_from_others() -> None:
+    lines = [f"layer {number} float32[8] {'x' * 1000}" for number in range(10_000)]
+    said = shortened(lines)
+    assert sum(map(len, said)) < 1 << 16
+    for other in (lines[:-1], [*lines[:50], lines[50] + "y", *lines[51:]], [*lines[:-1], "another"]):
+        assert difference(said, shortened(other)) and not difference(said, shortened(lines))
+
+
 MESSAGES = [
     Meeting(3, 0, 29500, "127.0.0.1"),
-    Ask(1, 4, ["a"]),
+    Ask(1, 4, ["a"], ["check_every 5"]),
     Give("a", 1, 7, ["b", "c"]),
     Got(0, 65536),
     Refused(2, "why", True),
@@ -433,6 +463,55 @@ def test_what_is_no_message_is_an_error(data: bytes) -> None:
             Chunk.read(data)
 
 
-def test_a_port_that_cannot_be_is_an_error() -> None:
-    with pytest.raises(DataError, match="no port 99999"):
-        read(b'\xfe["Meeting", 1, 2, 99999, "a"]')
+WRONG = [
+    b'["Meeting", 1, 2, 99999, "a"]',
+    b'["Meeting", 1, 2, -1, "a"]',
+    b'["Known", [["a", "b", "c"]], -1, 0, 0, ""]',
+    b'["Known", [["a"]], -1, 0, 0, ""]',
+    b'["Ask", 4294967296, 1, [], []]',
+    b'["Ask", 0, 1, []]',
+    b'["Got", -1, 1]',
+]
+
+
+@pytest.mark.parametrize("data", WRONG)
+def test_what_cannot_be_in_a_message_is_an_error(data: bytes) -> None:
+    with pytest.raises(DataError, match="has other parts"):
+        read(b"\xfe" + data)
+
+
+NUMBERS = st.sampled_from([-1, 0, 1, 2, 7, (1 << 32) - 1, (1 << 63) - 1])
+KEYS = st.sampled_from(["0", "1", JOINER, "nobody", ""])
+ATTEMPTS = st.sampled_from([0, 1, (1 << 32) - 1])
+SAID = st.one_of(
+    st.builds(Ask, ATTEMPTS, NUMBERS, st.lists(KEYS, max_size=3), st.lists(KEYS, max_size=1)),
+    st.builds(Give, KEYS, ATTEMPTS, NUMBERS, st.lists(KEYS, max_size=3)),
+    st.builds(Refused, ATTEMPTS, KEYS, st.booleans()),
+    st.builds(Got, ATTEMPTS, NUMBERS),
+)
+
+
+@given(st.lists(st.tuples(KEYS, SAID), max_size=8), st.integers(0, 3))
+def test_whatever_is_said_only_its_link_is_cut(said: list[tuple[str, Ask]], step: int) -> None:
+    one, members = Joiners("0"), ["0", "1"]
+    one.ask(members, 1 << 20)
+    for key, what in said:
+        with contextlib.suppress(DataError):
+            one.handle(key, read(packed(what)), members)
+        one.give_state(step, lambda: state(step, 10), 0.0)
+        one.give_result(step, result(step, 10), where_behind(step), 0, 0.0)
+        while one.poll(0.0) is not None:
+            pass
+
+
+def test_of_meetings_that_of_a_far_epoch_moves_nobody() -> None:
+    said = Meetings()
+    now = Meeting(1, 2, 29500, "a")
+    assert said.note(now, 1) and not said.note(Meeting(1, 1, 29500, "b"), 1)
+    for far in range(1 << 62, (1 << 62) + 100):
+        said.note(Meeting(far, 0, 29500, "c"), 1)
+    assert said.last(1) == now
+    assert said.note(Meeting(2, 0, 29500, "d"), 1) and said.last(1) == now
+    assert said.last(2).host == "d" and said.last(3).host == "d"
+    assert said.note(Meeting(3, 0, 29500, "e"), 3) and not said.note(now, 3)
+    assert len(said._of) <= 16

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tweed.data.sampler import GlobalOrder, Sampler
-from tweed.errors import TweedError
+from tweed.errors import ShapeMismatch, TweedError
 from tweed.exchange.commit import SumAnew, Take
 from tweed.exchange.member import Member
 
@@ -194,6 +194,20 @@ def test_where_all_that_could_feed_a_joiner_are_lost_it_says_so() -> None:
     joiner = Member("d", sampler(), result=torch.zeros(1, dtype=torch.float64))
     with pytest.raises(TweedError, match="go on from a checkpoint"):
         entered([joiner])
+
+
+def test_another_number_of_values_than_the_step_before_ends_this_process_alone() -> None:
+    members = founders()
+    for member in members:
+        contribute(member)
+    found = total(members)
+    for member in members:
+        member.summed(found.clone())
+    assert members[0].samples() is not None
+    with pytest.raises(
+        ShapeMismatch, match="contributes 2 values to step 1, and members had 1 of the step before"
+    ):
+        members[0].contribute(torch.ones(2))
 
 
 def test_other_samples_in_the_sum_than_were_dealt_are_an_error() -> None:

@@ -12,13 +12,14 @@ import numpy.typing as npt
 import pytest
 
 from tests.ray.fleet import PATIENCE_S, Fleet
-from tweed.ray.objects import Objects, Ref
+from tweed.ray.objects import Objects, Ref, Writer
 
 #: No multiples of a page: 100 KB, 1 MB and 5 MB.
 SIZES = (25_001, 250_001, 1_250_001)
 NOBODY = 65534
 PR_SET_DUMPABLE = 4
 _held: list[npt.NDArray[Any]] = []
+_unfinished: list[Writer] = []
 
 
 @pytest.fixture
@@ -52,6 +53,7 @@ def _some(objects: Objects, ref: Ref, numel: int) -> None:
     writer.array[:] = -1
     writer.array[: numel * 3 // 4] = _values(numel * 3 // 4)
     writer.advance(numel * 3 // 4)
+    _unfinished.append(writer)
 
 
 def _get(objects: Objects, ref: Ref, numel: int) -> str | None:

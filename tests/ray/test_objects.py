@@ -11,7 +11,7 @@ import pytest
 
 from tests.ray.fleet import PATIENCE_S, Fleet
 from tweed.errors import DeadlineExceeded, ShapeMismatch, TweedError, UsageError
-from tweed.ray.objects import Objects, Reduced, Ref, wait
+from tweed.ray.objects import Future, Objects, Reduced, Ref, Writer, wait
 
 LARGE = 1 << 18
 
@@ -51,9 +51,13 @@ def _get(objects: Objects, ref: Ref) -> float | str:
     return float(value)
 
 
+_unfinished: list[Writer] = []  # of the process that calls
+
+
 def _half(objects: Objects, ref: Ref, value: float, numel: int) -> None:
     """Writes the first half of an object."""
     writer = objects.create((numel,), np.float32, ref)
+    _unfinished.append(writer)
     writer.array[: numel // 2] = value
     writer.advance(numel // 2)
 
@@ -165,6 +169,44 @@ def test_what_is_deleted_while_it_is_read_is_named_and_arrays_stay(pair: tuple[O
         read.result(PATIENCE_S)
     np.testing.assert_array_equal(done.result(PATIENCE_S), np.arange(5.0))
     assert writer.array[99_999] == 7
+
+
+def test_what_its_writer_gives_up_is_nobodys(pair: tuple[Objects, Objects]) -> None:
+    writer = pair[0].create((100_000,), np.uint8)
+    ref = writer.ref
+    read = pair[1].get(ref)
+    writer.advance(60_000)
+    del writer
+    with pytest.raises(UsageError, match=f"{ref} was deleted, or who wrote it gave up"):
+        read.result(PATIENCE_S)
+    assert pair[0].used == 0
+
+
+def test_a_call_that_is_interrupted_ends_no_others(pair: tuple[Objects, Objects]) -> None:
+    ref = pair[0].put(np.arange(3))
+
+    def interrupted() -> int:
+        pair[1]._core.get(ref.id)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pair[1]._calls.begin(Future(), interrupted)
+    assert pair[1].get(ref).result(PATIENCE_S).tolist() == [0, 1, 2]
+
+
+def test_a_list_whose_shapes_were_interrupted_is_put_again(
+    pair: tuple[Objects, Objects], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrays = [np.arange(4.0)[::2], np.arange(3.0).astype(">f8")]
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(pair[0], "put", interrupted)
+        pair[0]._put_list(arrays, Ref.new(), PATIENCE_S)
+    got = pair[1].get(pair[0].put(arrays)).result(PATIENCE_S)
+    assert [array.tolist() for array in got] == [[0.0, 2.0], [0.0, 1.0, 2.0]]
 
 
 @pytest.mark.parametrize("numel", [4, 100_000])

@@ -53,7 +53,7 @@ class Node:
     """An actor that has a node of its own."""
 
     def put(self, ref: Any, factor: float, share: float = 1.0) -> None:
-        Half(ref, factor, share)
+        self.half = Half(ref, factor, share)  # what is let go of unfinished is deleted
 
     def begins(self, ref: Any, share: float) -> None:
         """Begins to get an object, of which so much is there, and waits for a block if there is one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import subprocess
 import sys
@@ -279,6 +280,35 @@ def test_a_log_that_ends_anywhere_has_all_whole_records(log: Path) -> None:
         assert last == Passed(1.0)
     log.write_bytes(whole[:300])
     wrong(DataError, "its first record is missing", lambda: again(log, strategy))
+
+
+class Full:
+    """A file on a disk with so much room."""
+
+    def __init__(self, file: Any, room: int) -> None:
+        self._file, self.room = file, room
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, content: memoryview) -> int:
+        if not self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written: int = self._file.write(content[: self.room])
+        self.room -= written
+        return written
+
+
+def test_a_record_for_which_there_is_no_room_is_taken_back(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "a.log")
+    log.append(Passed(1.0))
+    log._file = Full(log._file, 10)  # type: ignore[assignment]
+    with pytest.raises(OSError, match=r"No space left.*the log is whole.*a\.log") as raised:
+        log.append(Passed(2.0))
+    assert raised.value.errno == errno.ENOSPC
+    log._file.room = 1000  # type: ignore[attr-defined]
+    log.append(Passed(3.0))
+    assert list(LoggedEvents(tmp_path / "a.log")) == [Passed(1.0), Passed(3.0)]
 
 
 def test_what_is_no_log_or_of_another_format_is_said(log: Path, tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ def test_misuse_is_a_usage_error(alone: None) -> None:
     tensor = torch.ones(2)
     for action, text in [
         (lambda: dist.all_gather([tensor, tensor], tensor), "one per rank"),
+        (lambda: dist.all_gather([torch.ones(3)], tensor), "tensor 0 of the list has 3 elements.*all_to_all"),
         (lambda: dist.reduce_scatter_tensor(torch.ones(3), torch.ones(2)), "one part per rank"),
         (lambda: dist.all_to_all_single(torch.ones(3), torch.ones(3), [1], [3]), "Split sizes"),
         (lambda: dist.all_reduce(torch.ones(2, dtype=torch.float8_e4m3fn)), "cannot reduce Float8"),

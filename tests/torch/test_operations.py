@@ -316,6 +316,52 @@ def all_to_all_single_long_for_itself(rank: int, size: int) -> None:
 
 
 @case
+def scatter_into_an_input(rank: int, size: int) -> None:
+    """The root's output is the part that another rank gets, and then lies across two."""
+    for root, shift in product(range(size), (0, 3)):
+        parts = values(size, (60_000,), torch.int32)
+        whole = torch.cat([*parts, blank((3,), torch.int32)])
+        start = (root + 1) % size * 60_000 + shift
+        output = whole[start : start + 60_000] if rank == root else blank((60_000,), torch.int32)
+        inputs = list(whole.split(60_000)[:size]) if rank == root else None
+        dist.scatter(output, inputs, root)
+        same(output, parts[rank])
+
+
+@case
+def all_gather_from_anothers_part(rank: int, size: int) -> None:
+    """The input is the part of the output that the next rank's goes to."""
+    output = blank((size * 60_000,))
+    mine = output.split(60_000)[(rank + 1) % size]
+    mine.copy_(value(rank, (60_000,), F32))
+    dist.all_gather_into_tensor(output, mine)
+    same(output, torch.cat(values(size, (60_000,))))
+
+
+@case
+def reduce_scatter_in_place(rank: int, size: int) -> None:
+    """Each part of the input in turn is the output, and what lies across two of them."""
+    for op, start in product((dist.ReduceOp.SUM, dist._make_nccl_premul_sum(2.0)), range(0, size * 600, 300)):
+        whole = values(size, (size * 600,))
+        mine = torch.cat([whole[rank], blank((300,))])
+        dist.reduce_scatter_tensor(mine[start : start + 600], mine[: size * 600], op)
+        factor = 1 if op == dist.ReduceOp.SUM else 2
+        same(mine[start : start + 600], reduced("sum", whole)[rank * 600 :][:600] * factor)
+
+
+@case
+def all_to_all_in_place(rank: int, size: int) -> None:
+    for numel, dtype in product((5, 60_000), (F32, torch.int64)):
+        parts = [value(rank, (numel,), dtype, salt=to) for to in range(size)]
+        expected = [value(r, (numel,), dtype, salt=rank) for r in range(size)]
+        whole = torch.cat(parts)
+        dist.all_to_all(parts, parts)
+        all_same(parts, expected)
+        dist.all_to_all_single(whole, whole)
+        same(whole, torch.cat(expected))
+
+
+@case
 def send_recv(rank: int, size: int) -> None:
     """Around the ring, two messages with their tags crossed."""
     if size == 1:

@@ -17,7 +17,7 @@ use crate::connect::connector::Connector;
 use crate::connect::descriptor::host_name;
 use crate::engine::driver::Driver;
 use crate::link::stats::{LinkStats, Packets, Wires};
-use crate::operation::compute::prescale;
+use crate::operation::compute::{copy_overwritten, prescale};
 use crate::operation::op::Op;
 use crate::operation::plans::{PlanRow, Plans};
 use crate::sync::{LockRank, Mutex};
@@ -161,7 +161,8 @@ impl Group {
     /// # Safety
     /// The request's segments stay valid and unused by others until the operation has ended.
     pub unsafe fn submit(&self, request: Request) -> Arc<Op> {
-        match self.draft(request) {
+        // SAFETY: by the contract.
+        match unsafe { self.draft(request) } {
             Ok(draft) => self.post(draft),
             Err(error) => Arc::new(Op::failed(error)),
         }
@@ -217,12 +218,17 @@ impl Group {
         }
     }
 
-    fn draft(&self, mut request: Request) -> Result<Draft<Arc<Op>>, EngineError> {
+    /// # Safety
+    /// As [`submit`](Group::submit).
+    unsafe fn draft(&self, mut request: Request) -> Result<Draft<Arc<Op>>, EngineError> {
         self.driver.check_process()?;
         self.note_caller();
         request.check(self.members.rank, self.ranks())?;
         let plan = self.plan(&request)?;
-        let call = Arc::new(Op::new(prescale(&mut request)));
+        // SAFETY: by the contract.
+        let mut copies = unsafe { copy_overwritten(&mut request, self.members.rank) };
+        copies.append(&mut prescale(&mut request));
+        let call = Arc::new(Op::new(copies));
         Ok(Draft { call, group: Arc::clone(&self.members), request, plan, started: self.driver.now() })
     }
 

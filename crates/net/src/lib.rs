@@ -5,6 +5,7 @@
 //!
 //! The rooms, from below; each uses only those before it (`tests/test_house.py` has the table):
 //!
+//! - `system_error`: what the kernel refuses, in words;
 //! - `sync` (locks in one order, atomics, waits that end), `stderr`, `process` (what the kernel tells of one), `framing`
 //!   (what is said before both ends know each other);
 //! - `secure`: keys, the handshake, sealed records;
@@ -39,6 +40,7 @@ mod relay;
 mod secure;
 mod stderr;
 mod sync;
+mod system_error;
 
 pub use connect::admission::Admission;
 pub use connect::options::{GroupSpec, NodeOptions, Turn};

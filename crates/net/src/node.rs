@@ -15,6 +15,7 @@ use crate::engine::peer_status::PeerStatus;
 use crate::group::Group;
 use crate::operation::plans::Plans;
 use crate::sync::{LockRank, Mutex};
+use crate::system_error::in_words;
 
 /// A process's place in the network.
 pub struct Node {
@@ -42,7 +43,8 @@ impl Node {
         }
         let threads = threads.into_iter().collect::<io::Result<Vec<_>>>();
         let threads = Callbacks::start(&connector.driver).and(threads);
-        let threads = threads.map_err(|e| EngineError::setup("the engine's threads cannot be started", e))?;
+        let threads = threads
+            .map_err(|e| EngineError::setup("the engine's threads cannot be started", in_words(&e)))?;
         let threads = Mutex::new(LockRank::NodeThreads, threads);
         Ok(Node { connector, threads, joined: Mutex::new(LockRank::Joined, Some(Vec::new())) })
     }

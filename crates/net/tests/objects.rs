@@ -41,7 +41,7 @@ fn meet(one: &Objects, all: &[Objects]) {
 fn put(at: &Objects, id: u128, values: &[f32]) {
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     let kind = (DType::F32, &[values.len() as u64][..]);
-    at.put(ObjectId(id), kind, &bytes, PATIENCE, &|| false).unwrap();
+    at.put(ObjectId(id), kind, &[&bytes], PATIENCE, &|| false).unwrap();
 }
 
 fn get(at: &Objects, id: u128) -> u64 {
@@ -205,7 +205,7 @@ fn wrong_uses_are_named() {
     assert!(matches!(&unlike, EngineError::ShapeMismatch(text) if text.contains("float32[3]")), "{unlike}");
     let count = ended(&all[1], reduce(&all[1], 5, &[2], 2, Mode::Whole)).unwrap_err().to_string();
     assert!(count.contains("the first 2 of 1 sources"), "{count}");
-    let again = all[0].put(ObjectId(2), (DType::F32, &[1][..]), &[0; 4], PATIENCE, &|| false).unwrap_err();
+    let again = all[0].put(ObjectId(2), (DType::F32, &[1][..]), &[&[0; 4]], PATIENCE, &|| false).unwrap_err();
     assert!(again.to_string().contains("here already"));
     let full =
         all[0].create(ObjectId(6), (DType::U8, &[64 << 20][..]), Duration::ZERO, &|| false).unwrap_err();
@@ -309,7 +309,7 @@ fn a_copy_whose_maker_is_gone_goes_on_in_memory_of_its_own() {
     assert!(file_of(&seen).is_some() && 0 < mark && mark <= half as u64);
     drop((all.remove(0), memory));
     let whole: Vec<u8> = (0..size).map(|at| if at < half { 1 } else { 2 }).collect();
-    all[1].put(ObjectId(1), kind, &whole, PATIENCE, &|| false).unwrap();
+    all[1].put(ObjectId(1), kind, &[&whole], PATIENCE, &|| false).unwrap();
     let copy = ended(&all[0], call).unwrap();
     // SAFETY: all of it is there, and nobody writes it any more.
     let bytes = unsafe { std::slice::from_raw_parts(copy.memory.address(), size) };

@@ -47,7 +47,7 @@ fn cut_all() -> usize {
 
 fn put(at: &Objects, id: u128, value: u8) {
     let kind = (DType::U8, &[SIZE as u64][..]);
-    at.put(ObjectId(id), kind, &vec![value; SIZE], PATIENCE, &|| false).unwrap();
+    at.put(ObjectId(id), kind, &[&vec![value; SIZE]], PATIENCE, &|| false).unwrap();
 }
 
 /// Cuts all links as often as more of an object has come, until all is here. Returns how often.

@@ -145,6 +145,17 @@ fn a_rank_that_waits_in_an_earlier_call_of_the_group_passes_the_blame_on() {
     assert_eq!(find(1, &ring(Some(Report::of(stuck)))), culprit(4, Reason::Silent));
 }
 
+fn elsewhere_for(waits_for: &[u32]) -> Report {
+    let call = Call { label: "recv float32 [4]".into(), since: FRESH, waits_for: waits_for.to_vec() };
+    Report::of(Standing::Elsewhere { last: None, call: Some(call), activity: Activity::Sleeps })
+}
+
+#[test]
+fn where_ranks_wait_for_each_other_in_several_calls_who_is_in_another_one_is_named() {
+    let found = find(0, &[(0, inside(&[1], 900)), (1, elsewhere_for(&[0]))]);
+    assert!(matches!(found[..], [Culprit { rank: 1, reason: Reason::Elsewhere { .. } }]), "{found:?}");
+}
+
 #[test]
 fn a_rank_that_has_ended_leaves_the_link() {
     assert_eq!(find(1, &ring(Some(Report::of(Standing::Done)))), culprit(2, Reason::Link { to: 3 }));
@@ -224,6 +235,12 @@ fn each_reason_has_its_own_words_and_advice() {
         (Process::Alive, absent, "has not called it: its main thread computes", "py-spy dump --pid 102"),
         (Process::Alive, done, "nothing from it reaches rank 3 on host-3", "tweed doctor"),
         (Process::Alive, ring(Some(inside(&[1], 5))), "values still flow", "tweed top"),
+        (
+            Process::Alive,
+            ring(Some(elsewhere_for(&[1]))),
+            "it has waited in recv float32 [4]",
+            "compare what",
+        ),
     ];
     for (process, reports, words, advice) in cases {
         let (warning, verdict) = texts(process, &reports);

@@ -31,7 +31,15 @@ pub struct PyObjectMemory {
     dtype: DType,
     shape: Vec<u64>,
     list: Option<u64>,
-    is_writable: bool,
+    writes: Option<(Py<PyObjects>, ObjectId)>,
+}
+
+impl Drop for PyObjectMemory {
+    /// Nobody can write the rest of it any more.
+    fn drop(&mut self) {
+        let Some((objects, id)) = self.writes.take() else { return };
+        Python::try_attach(|py| py.detach(|| objects.get().inner.abandon(id, &self.memory)));
+    }
 }
 
 #[pymethods]
@@ -55,7 +63,7 @@ impl PyObjectMemory {
         known.set_item("version", 3)?;
         known.set_item("typestr", typestr(self.dtype))?;
         known.set_item("shape", pyo3::types::PyTuple::new(py, &self.shape)?)?;
-        known.set_item("data", (self.memory.address() as usize, !self.is_writable))?;
+        known.set_item("data", (self.memory.address() as usize, self.writes.is_none()))?;
         Ok(known)
     }
 }
@@ -113,23 +121,21 @@ impl PyObjects {
         waiting(py, |interrupted| self.inner.meet(&descriptors, interrupted))
     }
 
-    /// Makes room for an object, which is then written from its first byte on. `list`: it is a list, of this layout.
-    #[allow(clippy::too_many_arguments)]
-    #[pyo3(signature = (object, dtype, shape, timeout_s, list=None))]
+    /// Makes room for an object, which is then written from its first byte on. It is deleted if its memory is let go of
+    /// before it is whole.
     fn create(
-        &self,
-        py: Python<'_>,
+        slf: &Bound<'_, PyObjects>,
         object: u128,
         dtype: &str,
         shape: Vec<u64>,
         timeout_s: f64,
-        list: Option<u64>,
     ) -> PyResult<PyObjectMemory> {
+        let (py, inner, id) = (slf.py(), &slf.get().inner, ObjectId(object));
         let dtype = to_dtype(py, dtype)?;
-        let id = ObjectId(object);
-        let layout = Layout { dtype, shape: &shape, list };
-        let made = waiting(py, |interrupted| self.inner.create(id, layout, seconds(timeout_s), interrupted));
-        Ok(PyObjectMemory { memory: made?, dtype, shape, list, is_writable: true })
+        let kind = (dtype, &shape[..]);
+        let made = waiting(py, |interrupted| inner.create(id, kind, seconds(timeout_s), interrupted));
+        let writes = Some((slf.clone().unbind(), id));
+        Ok(PyObjectMemory { memory: made?, dtype, shape, list: None, writes })
     }
 
     /// So many of its bytes are there, for good.
@@ -137,29 +143,28 @@ impl PyObjects {
         py.detach(|| self.inner.advance(ObjectId(object), valid_bytes)).map_err(|e| engine_error(py, &e))
     }
 
-    /// An object is there: a copy of the bytes at this address.
+    /// An object is there: a copy of these parts, each an address and its bytes. `list`: it is a list, of this layout.
+    #[allow(clippy::too_many_arguments)]
+    #[pyo3(signature = (object, dtype, shape, parts, timeout_s, list=None))]
     fn put(
         &self,
         py: Python<'_>,
         object: u128,
         dtype: &str,
         shape: Vec<u64>,
-        address: usize,
+        parts: Vec<(usize, usize)>,
         timeout_s: f64,
+        list: Option<u64>,
     ) -> PyResult<()> {
-        let dtype = to_dtype(py, dtype)?;
-        let numel = shape.iter().try_fold(dtype.size() as u64, |bytes, &dim| bytes.checked_mul(dim));
-        let numel = numel.and_then(|bytes| usize::try_from(bytes).ok());
-        let bytes = numel.ok_or_else(|| usage(py, format!("{shape:?} is no shape of an array")))?;
-        let bytes: &[u8] = match bytes {
-            0 => &[],
-            // SAFETY: the caller has an array of this dtype and shape there, and holds it until this returns.
+        let layout = Layout { dtype: to_dtype(py, dtype)?, shape: &shape, list };
+        let part = |(address, bytes): (usize, usize)| match bytes {
+            0 => &[][..],
+            // SAFETY: the caller has an array there, and holds it until this returns.
             _ => unsafe { std::slice::from_raw_parts(address as *const u8, bytes) },
         };
+        let parts: Vec<&[u8]> = parts.into_iter().map(part).collect();
         let id = ObjectId(object);
-        waiting(py, |interrupted| {
-            self.inner.put(id, (dtype, &shape[..]), bytes, seconds(timeout_s), interrupted)
-        })
+        waiting(py, |interrupted| self.inner.put(id, layout, &parts, seconds(timeout_s), interrupted))
     }
 
     /// Asks for a copy. Returns the number of the call.
@@ -268,7 +273,7 @@ impl PyObjects {
 
 fn readable(Finished { format, memory, .. }: Finished) -> PyObjectMemory {
     let dtype = dtype_of(format.kind).unwrap_or(DType::Bytes);
-    PyObjectMemory { memory, dtype, shape: shape_of(format), list: list_of(format.kind), is_writable: false }
+    PyObjectMemory { memory, dtype, shape: shape_of(format), list: list_of(format.kind), writes: None }
 }
 
 fn parts(included: Included) -> Parts {

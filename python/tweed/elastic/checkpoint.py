@@ -1,16 +1,18 @@
 """A checkpoint in parts: each of k members writes its k-th part of the state, while training goes on.
 
-FOLDER/latest                             the step of the last checkpoint, for others than this module
-FOLDER/place                              a name that no other folder has
-FOLDER/step-00000200/part-1-of-4          bytes of the tensors, as a joiner gets them of this member
-FOLDER/step-00000200/part-1-of-4.json     what is in it (`Part`), written behind it
-FOLDER/step-00000200/structure-of-4       all but the bytes of tensors, written before part 0
-FOLDER/step-00000200/manifest.json        all parts and their epoch, by whoever has written the last of them
+FOLDER/latest                                 the step of the last checkpoint, for others than this module
+FOLDER/place                                  a name that no other folder has
+FOLDER/step-00000200/part-1-of-4-in-7-DIGEST  bytes of the tensors, as a joiner gets them of this member
+FOLDER/step-00000200/part-1-of-4-in-7.json    what is in it (`Part`), written behind it
+FOLDER/step-00000200/structure-DIGEST         all but the bytes of tensors, written before part 0
+FOLDER/step-00000200/manifest.json            all parts and their epoch, by whoever has written the last
 
 The most members that see one folder write there, and the others leave it to them (`writers`). Each file is
 there whole or not at all, and a checkpoint counts from the last of them on, so a kill at any time leaves the
-one before or the new one. If a member is lost before its part is written, those that go on write theirs
-again, as parts of another number: all are of the same bits, so any set that is complete will do.
+one before or the new one. Only parts of one epoch form a whole: its members have the same bits after a step,
+and those of the next may have summed that step anew. If a member is lost before its part is written, those
+that go on write theirs again, in the next epoch. What could not be written is tried again, by who has it
+before the next part, and what all parts are there of is listed by whoever writes next.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import os
 import secrets
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -34,6 +36,7 @@ from tweed.files import write_atomic
 log = logging.getLogger("tweed")
 
 _LATEST, _MANIFEST = "latest", "manifest.json"
+_FORMAT = 2  # of the manifest, and of names of files
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class Part:
       total: bytes of all parts together.
       digest: of its bytes.
       structure: of part 0, the digest of the structure; else empty.
-      epoch: in which it was written; parts of several epochs may form a whole, as they are of the same bits.
+      epoch: in which it was written.
     """
 
     number: int
@@ -57,21 +60,32 @@ class Part:
 
     @property
     def name(self) -> str:
-        """Of its file."""
-        return f"part-{self.number}-of-{self.of}"
+        """Which it is."""
+        return f"part-{self.number}-of-{self.of}-in-{self.epoch}"
+
+    @property
+    def file(self) -> str:
+        """In which it is."""
+        return f"{self.name}-{self.digest}"
+
+    @property
+    def structure_file(self) -> str:
+        """In which the structure is that goes with part 0."""
+        return f"structure-{self.structure}"
 
 
 def whole(parts: Iterable[Part]) -> tuple[Part, ...] | None:
-    """The parts that form a whole state, in order, of those that are there; None if some are missing.
+    """The parts that form a whole state, in order, of those that are there: all of one epoch, the last that
+    has all. None if some are missing.
 
     Example:
       >>> whole([Part(1, 2, 8, "b"), Part(0, 3, 8, "c"), Part(0, 2, 8, "a")])[0].digest
       'a'
     """
-    sets: dict[tuple[int, int], dict[int, Part]] = {}
+    sets: dict[tuple[int, int, int], dict[int, Part]] = {}
     for part in parts:
-        sets.setdefault((part.of, part.total), {})[part.number] = part
-    complete = [key for key, found in sets.items() if set(found) == set(range(key[0]))]
+        sets.setdefault((part.epoch, part.of, part.total), {})[part.number] = part
+    complete = [key for key, found in sets.items() if set(found) == set(range(key[1]))]
     if not complete:
         return None
     found = sets[max(complete)]
@@ -103,6 +117,7 @@ class Checkpoints:
     def __init__(self, folder: Path, every: int) -> None:
         self.folder, self.every = folder, every
         self._writer: Thread | None = None
+        self._failed: tuple[int, Part, bytes] | None = None  # what it could not write
         self._data = bytearray()  # what it writes, or has written
         self._before = self._step = -1  # the steps of the last two that this process wrote a part of
 
@@ -126,20 +141,24 @@ class Checkpoints:
         """Copies this member's part of the state after `step` steps, as a member of that epoch, and writes it
         in the background. Waits first for what it has yet to write of the one before.
 
-        What cannot be written is logged; the checkpoint before stays.
+        What cannot be written is logged, and tried again by the next `wait`; the checkpoint before stays.
         """
         self.wait()
+        self._failed = None
         self._before, self._step = (self._step, step) if step != self._step else (self._before, step)
-        data = self._data = state.part(*cut(state.bytes, number, of), self._data)
+        self._data = state.part(*cut(state.bytes, number, of), self._data)
         structure = state.structure() if number == 0 else b""
-        job = (Part(number, of, state.bytes, "", epoch=epoch), data, structure)
+        job = (step, Part(number, of, state.bytes, "", epoch=epoch), structure)
         self._writer = Thread(target=self._write, args=job, name="tweed-checkpoint")
         self._writer.start()
 
     def wait(self) -> None:
-        """Until this process has written its part."""
+        """Until this process has written its part. What it could not write is tried once more."""
         if self._writer is not None:
             self._writer.join()
+        if self._failed is not None:
+            job, self._failed = self._failed, None
+            self._write(*job)
 
     def load(self) -> State | None:
         """The state that counts; None if there is none.
@@ -153,8 +172,8 @@ class Checkpoints:
         parts = self._parts(here)
         tensors = bytearray()
         for part in parts:
-            tensors += _read(here / part.name, part.digest)
-        return State.assembled(_read(here / f"structure-of-{len(parts)}", parts[0].structure), tensors)
+            tensors += _read(here / part.file, part.digest)
+        return State.assembled(_read(here / parts[0].structure_file, parts[0].structure), tensors)
 
     def latest(self) -> int | None:
         """The step of the last one that is whole; None if there is none.
@@ -167,16 +186,18 @@ class Checkpoints:
         return max([*steps, int(mark.read_text())] if mark.exists() else steps, default=None)
 
     def epoch(self) -> int:
-        """Whose members have written the last one that is whole, or finished it; 0 if there is none.
+        """Whose members have written the last one that is whole; 0 if there is none.
 
         Raises: DataError if its manifest is damaged.
         """
         step = self.latest()
-        return 0 if step is None else max(part.epoch for part in self._parts(self._place(step)))
+        return 0 if step is None else self._parts(self._place(step))[0].epoch
 
     def clean(self) -> None:
-        """Removes what an earlier run has left unfinished: its bits may be others. For founders, before any
-        of them writes."""
+        """Finishes what an earlier run has written all parts of, and removes what it has left unfinished: its
+        bits may be others. For founders, before any of them writes."""
+        with suppress(OSError):  # it may be read, and not written
+            self._finish()
         latest = self.latest()
         for old in self._steps():
             if _step(old) != latest:
@@ -186,18 +207,16 @@ class Checkpoints:
         """Those of a checkpoint that is whole, in order."""
         try:
             found = json.loads((here / _MANIFEST).read_text())
-            if found and isinstance(found, list):
-                raise DataError(
-                    f"{here} was written by an earlier version of tweed, which this one does not read: begin "
-                    "anew in another folder"
-                )
-            parts = whole(Part(**part) for part in found["parts"])
+            parts = whole(Part(**part) for part in found["parts"]) if found["format"] == _FORMAT else None
         except FileNotFoundError:
             raise DataError(f"{here} was not written in parts, by members: it has no {_MANIFEST}") from None
         except (ValueError, TypeError, KeyError):
             parts = None
         if parts is None:
-            raise DataError(f"{here / _MANIFEST} is damaged: it does not list all parts. Put back a copy")
+            raise DataError(
+                f"{here / _MANIFEST} is damaged, or of an earlier version of tweed, which this one does not "
+                "read: it does not list all parts. Put back a copy, or begin anew in another folder"
+            )
         return parts
 
     def _place(self, step: int) -> Path:
@@ -206,36 +225,41 @@ class Checkpoints:
     def _steps(self) -> list[Path]:
         return sorted(self.folder.glob("step-*"))
 
-    def _write(self, part: Part, data: bytearray, structure: bytes) -> None:
-        here, name = self._place(self._step), part.name
-        record = here / f"{name}.json"
+    def _write(self, step: int, part: Part, structure: bytes) -> None:
+        here = self._place(step)
         try:
             # Older ones that came to nothing; others may still write the one before.
-            self._forget(lambda step: step < self._before and step != self.latest())
+            self._forget(lambda other: other < self._before and other != self.latest())
             here.mkdir(parents=True, exist_ok=True)
-            if not record.exists():  # else another member has written this part, before it was lost
-                if part.number == 0:
-                    write_atomic(here / f"structure-of-{part.of}", structure)
-                    part = replace(part, structure=digest_of(structure).hex())
-                write_atomic(here / name, data)
-                part = replace(part, digest=digest_of(data).hex())
-                write_atomic(record, json.dumps(asdict(part)))
-            self._finish(here)
+            part = replace(part, digest=digest_of(self._data).hex())
+            if part.number == 0:
+                part = replace(part, structure=digest_of(structure).hex())
+                write_atomic(here / part.structure_file, structure)
+            write_atomic(here / part.file, self._data)
+            write_atomic(here / f"{part.name}.json", json.dumps(asdict(part)))
+            self._finish()
         except OSError as error:
             kept = self.latest()
+            if kept is not None and kept >= step:
+                return  # nobody needs it any more
+            self._failed = (step, part, structure)
             stays = "there is none before it" if kept is None else f"that of step {kept} stays"
-            log.warning("the checkpoint of step %d is not written: %s; %s", self._step, error, stays)
-            if not record.exists():
-                (here / name).unlink(missing_ok=True)  # others may need the room
+            text = "the checkpoint of step %d is not written: %s; %s. It is tried again before the next"
+            log.warning(text, step, error, stays)
+            if not (here / f"{part.name}.json").exists():
+                (here / part.file).unlink(missing_ok=True)  # others may need the room
 
-    def _finish(self, here: Path) -> None:
-        """If all parts are there, it counts."""
-        found = [Part(**json.loads(path.read_text())) for path in here.glob("part-*.json")]
-        if (parts := whole(found)) is not None:
-            epoch, rows = max(part.epoch for part in parts), [asdict(part) for part in parts]
-            write_atomic(here / _MANIFEST, json.dumps({"epoch": epoch, "parts": rows}))
-            write_atomic(self.folder / _LATEST, str(self._step))
-            self._forget(lambda step: step < self._step)
+    def _finish(self) -> None:
+        """What all parts are there of counts: this step's, or one that its last writer could not finish."""
+        latest = self.latest()
+        for here in self._steps():
+            is_next = latest is None or _step(here) > latest
+            if is_next and (parts := whole(_records(here))) is not None:
+                latest = _step(here)
+                manifest = {"format": _FORMAT, "epoch": parts[0].epoch, "parts": list(map(asdict, parts))}
+                write_atomic(here / _MANIFEST, json.dumps(manifest))
+                write_atomic(self.folder / _LATEST, str(latest))
+        self._forget(lambda other: latest is not None and other < latest)
 
     def _forget(self, is_old: Callable[[int], bool]) -> None:
         for old in self._steps():
@@ -245,6 +269,13 @@ class Checkpoints:
 
 def _step(place: Path) -> int:
     return int(place.name.removeprefix("step-"))
+
+
+def _records(here: Path) -> Iterator[Part]:
+    """Of the parts that are there; others may remove them meanwhile."""
+    for path in here.glob("part-*-in-*.json"):
+        with suppress(FileNotFoundError):
+            yield Part(**json.loads(path.read_text()))
 
 
 def _read(path: Path, digest: str) -> bytes:

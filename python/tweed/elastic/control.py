@@ -14,9 +14,10 @@ from tweed import _core
 from tweed.elastic.epoch import Epoch
 from tweed.elastic.joiners import Joiners
 from tweed.elastic.linked import TICK_S, Linked
-from tweed.elastic.messages import CHUNK, Candidate, Chunk, Hello, Known, Meeting, packed, read
+from tweed.elastic.messages import CHUNK, Candidate, Chunk, Hello, Known, Meeting, Meetings, packed, read
 from tweed.elastic.settings import Elastic
 from tweed.elastic.state import State
+from tweed.elastic.terms import shortened
 from tweed.elastic.transfer import mark_of
 from tweed.errors import DeadlineExceeded, Evicted, Left, PeerLost, TweedError, UsageError
 from tweed.exchange.hub.links.dialer import Dialer
@@ -72,10 +73,11 @@ class Control:
         self._witnesses = dict[str, Dialer]()  # of the last epoch
         self._addresses = dict(linked[1]) | {self.key: address}
         self._calls = dict[str, Dialer]()  # to who is to be called to come in
-        self._meeting = Meeting(0, 0, 0, "")
+        self._meetings = Meetings()
         self._changed, self._closed, self._ticks = Condition(), False, not self.joins
         given = elastic.joiner_mbit
         self._joiners = Joiners(links.key, None if given is None else given * 1e6 / 8)
+        self._joiners.terms = None  # until a run says them
         self._leaves, self._told, self.in_group = False, "", False
         self._stepped = time.monotonic()
         self._noted, self._hold_from = 0, dict[int, int]()  # the last epoch; by number, from which step
@@ -109,8 +111,14 @@ class Control:
 
     @property
     def meeting(self) -> Meeting:
-        """The last one that was called."""
-        return self._meeting
+        """The last one that was called, of no later epoch than this process knows."""
+        return self._meetings.last(self._node.epoch_number())
+
+    def begin(self, terms: Sequence[str]) -> None:
+        """A run begins: what all its members must hold alike, a line each. A joiner that holds something else
+        is refused before it is in any epoch."""
+        with self._changed:
+            self._joiners.begin(shortened(terms), self._reached_members())
 
     def step(self, step: int) -> None:
         """This step is the next that is not counted."""
@@ -188,7 +196,8 @@ class Control:
                     raise TweedError(
                         "the thread that drives the links to members has failed"
                     ) from self._failed
-                epoch, meeting = self.epoch, self._meeting
+                epoch = self.epoch
+                meeting = self._meetings.last(epoch.number)
                 standing, why = self._node.standing()
                 if self._leaves and self.key not in epoch.members:
                     raise Left(f"this process has left, and the others go on in epoch {epoch.number}")
@@ -403,8 +412,10 @@ class Control:
             elif isinstance(said, Candidate):
                 self._dial(said.key, said.address)
             else:
-                members = [one for one in self.epoch.members if one == self.key or one in self._linked]
-                self._joiners.handle(key, said, members)
+                self._joiners.handle(key, said, self._reached_members())
+
+    def _reached_members(self) -> list[str]:
+        return [one for one in self.epoch.members if one == self.key or one in self._linked]
 
     def _known(self, key: str) -> Known:
         found = self._node.epoch()
@@ -437,7 +448,6 @@ class Control:
 
     def _note(self, meeting: Meeting) -> None:
         """Who hears of a meeting says so to all: a link between two members may be missing."""
-        if meeting > self._meeting:
-            self._meeting = meeting
+        if self._meetings.note(meeting, self._node.epoch_number()):
             for key in self.epoch.members:
                 self._linked.say(key, packed(meeting))

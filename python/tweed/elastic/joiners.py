@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tweed.elastic.messages import Ask, Chunk, Give, Got, Refused, Text, packed
 from tweed.elastic.state import State
+from tweed.elastic.terms import difference
 from tweed.elastic.transfer import Copy, Differs, Donor
 from tweed.errors import DataError, PeerLost
 
@@ -31,12 +32,15 @@ class Joiners:
       bytes_per_s: what it gives to joiners, at most; None: what the links take.
 
     Attributes:
+      terms: what this process holds, and all members must hold alike; None: its run has yet to begin.
       refused: the attempt of this process to get the state has failed, and why.
       asks_in: this joiner is near enough to the others that they may let it in.
     """
 
     def __init__(self, key: str, bytes_per_s: float | None = None) -> None:
         self.key, self.asks_in = key, False
+        self.terms: list[str] | None = []
+        self._early: dict[str, Ask] = {}  # what joiners have asked before the run begins, by key
         self._bytes_per_s = bytes_per_s
         self._paid = 0.0  # until when what was given uses the rate up
         self.refused: Refused | None = None
@@ -45,6 +49,12 @@ class Joiners:
         self._step, self._lead = 0, 2
         self._stands_still = False
         self._says: deque[tuple[str, bytes]] = deque()
+
+    def begin(self, terms: list[str], members: Sequence[str]) -> None:
+        """The run begins, with these terms; `members` as of `handle`."""
+        self.terms, early, self._early = terms, self._early, {}
+        for joiner, ask in early.items():
+            self._order(joiner, ask, members)
 
     def step(self, step: int) -> None:
         """This step is the next that is not counted here."""
@@ -89,6 +99,7 @@ class Joiners:
     def handle_lost(self, key: str) -> None:
         """The link to this process has ended."""
         self._donors.pop(key, None)
+        self._early.pop(key, None)
         if self._copy is not None and key in self._copy.sources:
             self.refused = Refused(self._copy.attempt, "a member was lost while it gave", final=False)
 
@@ -165,6 +176,12 @@ class Joiners:
         if self.key not in members:
             self._says.append((joiner, packed(Refused(ask.attempt, "who was asked is no member", False))))
             return
+        if self.terms is None:
+            self._early[joiner] = ask
+            return
+        if why := difference(self.terms, ask.terms):
+            self._says.append((joiner, packed(Refused(ask.attempt, why, True))))
+            return
         if self._stands_still:
             self._says.append((joiner, packed(Give(joiner, ask.attempt, self._step, []))))
             return
@@ -185,7 +202,7 @@ class Joiners:
         attempt = 0 if self._copy is None else self._copy.attempt + 1
         member = members[attempt % len(members)]
         self._copy, self.refused = Copy(attempt, own_bytes, {member}), None
-        self._says.append((member, packed(Ask(attempt, self._lead, list(members)))))
+        self._says.append((member, packed(Ask(attempt, self._lead, list(members), self.terms or []))))
 
     def state(self) -> State | None:
         """When it is there, once. A donor that has given another part than most have refuses it for good."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
 from typing import NamedTuple
 
 from torch import Tensor
 
 from tweed.data.sampler import Sampler
 from tweed.elastic.state import State, Stateful, of_objects
+from tweed.elastic.terms import difference
 from tweed.errors import ShapeMismatch, UsageError
 
 
@@ -71,12 +71,8 @@ class Kept:
             raise UsageError(
                 f"the state has {sorted(tree['kept'])}, and this process keeps {sorted(self._objects)}"
             )
-        for theirs, mine in zip_longest(tree.get("terms", ()), self._terms, fillvalue="nothing"):
-            if theirs != mine:
-                raise ShapeMismatch(
-                    f"members do not hold the same model and settings: the others have {theirs}, and this "
-                    f"process has {mine}"
-                )
+        if why := difference(tree.get("terms", ()), self._terms):
+            raise ShapeMismatch(why)
         for name, kept in self._objects.items():
             kept.load_state_dict(tree["kept"][name])
         return int(tree.get("steps", tree["where"][0]))  # earlier checkpoints are of plain loops

@@ -19,8 +19,15 @@ TEXT, CHUNK = 0xFE, 0xFF
 #: What a chunk is of: the shape of the state, its tensors, digests of them, or the result of a step.
 STRUCTURE, TENSORS, DIGESTS, RESULT = range(4)
 
+# What a part of a message may be, by its name in `_SOUND`.
+Attempt = int
+Port = int
+Pairs = list[list[str]]
+
 #: The most bytes of a chunk.
 CHUNK_BYTES = 1 << 16
+#: Of so many epochs meetings are kept: those next to the one that is known.
+_MOST_MEETINGS = 16
 _PACKED = 0x80  # beside what a chunk is of: its body is packed
 _HEAD = struct.Struct("<BBIQQQQI")
 
@@ -31,13 +38,42 @@ class Meeting:
     cannot be called: the member whose key is in the place of a host says so next."""
 
     epoch: int
-    attempt: int
-    port: int
+    attempt: Attempt
+    port: Port
     host: str
 
-    def __post_init__(self) -> None:
-        if self.port >= 1 << 16:
-            raise DataError(f"there is no port {self.port} at which members could meet")
+
+class Meetings:
+    """The last that was said of each epoch. Pure.
+
+    One of a later epoch than this process knows counts when it knows that epoch: if that never comes, it
+    moves nobody.
+
+    Example:
+      >>> said = Meetings()
+      >>> [said.note(Meeting(number, 0, 29500, "::1"), epoch=1) for number in (1, 1, 9)]
+      [True, False, True]
+      >>> said.last(epoch=1).epoch, said.last(epoch=9).epoch
+      (1, 9)
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[int, Meeting] = {}
+
+    def last(self, epoch: int) -> Meeting:
+        """That counts while this epoch is the last that is known."""
+        return max((one for number, one in self._of.items() if number <= epoch), default=Meeting(0, 0, 0, ""))
+
+    def note(self, meeting: Meeting, epoch: int) -> bool:
+        """One is said, while this epoch is the last that is known. Returns whether it is news."""
+        known = self._of.get(meeting.epoch)
+        if known is not None and meeting <= known:
+            return False
+        found = {**self._of, meeting.epoch: meeting}
+        first = max((number for number in found if number <= epoch), default=0)
+        near = sorted(number for number in found if number >= first)[:_MOST_MEETINGS]
+        self._of = {number: found[number] for number in near}
+        return meeting.epoch in self._of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +90,7 @@ class Known:
     many members it may have, and what it says about itself. Another joiner knows nothing of the run, and
     has 0 there."""
 
-    others: list[list[str]]
+    others: Pairs
     incarnation: int
     least: int = 0
     most: int = 0
@@ -81,11 +117,12 @@ class Candidate:
 @dataclass(frozen=True, slots=True)
 class Ask:
     """A joiner wants a copy of the state, at a step that is at least so many ahead, from those to whom it has
-    links."""
+    links. `terms` are what it holds: see `tweed.elastic.terms`."""
 
-    attempt: int
+    attempt: Attempt
     lead: int
     linked: list[str]
+    terms: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +131,7 @@ class Give:
     count no steps until others come, so it is to ask to be let in first."""
 
     joiner: str
-    attempt: int
+    attempt: Attempt
     step: int
     donors: list[str]
 
@@ -103,7 +140,7 @@ class Give:
 class Refused:
     """To a joiner: this attempt has failed, and why."""
 
-    attempt: int
+    attempt: Attempt
     reason: str
     final: bool
 
@@ -112,7 +149,7 @@ class Refused:
 class Got:
     """A joiner has so many bytes more of what it is given."""
 
-    attempt: int
+    attempt: Attempt
     count: int
 
 
@@ -123,10 +160,14 @@ _KINDS: dict[str, type[Any]] = {
 }
 _SOUND: dict[str, Callable[[Any], bool]] = {
     "int": lambda value: type(value) is int and -1 <= value < 1 << 63,
+    "Attempt": lambda value: type(value) is int and 0 <= value < 1 << 32,  # as `Chunk` has it
+    "Port": lambda value: type(value) is int and 0 <= value < 1 << 16,
     "str": lambda value: isinstance(value, str),
     "bool": lambda value: isinstance(value, bool),
     "list[str]": lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
-    "list[list[str]]": lambda value: isinstance(value, list) and all(map(_SOUND["list[str]"], value)),
+    "Pairs": lambda value: (
+        isinstance(value, list) and all(_SOUND["list[str]"](one) and len(one) == 2 for one in value)
+    ),
 }
 
 

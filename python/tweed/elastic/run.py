@@ -34,6 +34,7 @@ from tweed.elastic.regrouping import LOSSES, Regrouping
 from tweed.elastic.state import Stateful
 from tweed.elastic.sums import Sum, WholeSums
 from tweed.errors import Left, TweedError, UsageError
+from tweed.exchange.engine import settings
 from tweed.exchange.finite import is_finite
 from tweed.exchange.member import Ahead, Member
 
@@ -89,6 +90,7 @@ class ElasticRun:
         self._wrote = (0, 0)  # the step and the epoch of which this process has written its part
         self._offered = -1  # the step at whose begin this process has copied what joiners were to get
         self._checked = (-1, 0)  # the step and the epoch at which members have compared what they keep
+        control.begin([*settings(), f"check_every {check_every}", f"objects {sorted(keep or {})}", *terms])
         if control.joins:
             self._copy()
             return

@@ -85,11 +85,22 @@ class Engine(NamedTuple):
 
 
 _provided: list[Engine] = []
+_settings: list[Callable[[], list[str]]] = []
 
 
 def provide(engine: Engine) -> None:
     """Called by the backend, once."""
     _provided[:] = [engine]
+
+
+def provide_settings(found: Callable[[], list[str]]) -> None:
+    """The same of `settings`, which are asked for before there is a group: when the backend is registered."""
+    _settings[:] = [found]
+
+
+def settings() -> list[str]:
+    """What all ranks of a group of this process must have alike, as its environment has it, a line each."""
+    return _settings[0]() if _settings else []
 
 
 def loss_reports(group: dist.ProcessGroup | None) -> LossReports:

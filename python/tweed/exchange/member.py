@@ -35,7 +35,7 @@ from itertools import repeat
 from torch import Tensor
 
 from tweed.data.sampler import Deal, Sampler
-from tweed.errors import TweedError
+from tweed.errors import ShapeMismatch, TweedError
 from tweed.exchange.commit import Commit, Position, SumAnew, Take, compare
 
 #: To whom the samples of a step were dealt: its members, and then those of each epoch within it.
@@ -163,7 +163,15 @@ class Member:
 
         Types below 32 bits are kept and summed in float32: a sum over samples, and their number, have no room
         in them.
+
+        Raises: ShapeMismatch if others have another number of values: to sum them would end all members.
         """
+        last = self.commit.result
+        if last is not None and last.numel() != total.numel():
+            raise ShapeMismatch(
+                f"this process contributes {total.numel()} values to step {self.counted}, and members had "
+                f"{last.numel()} of the step before: give it the model that they have, and start it again"
+            )
         places = self._missing()[:samples]
         wide = total if total.element_size() >= 4 else total.float()
         self.commit.contribute(self.counted, wide, len(places))

@@ -40,6 +40,9 @@ def register() -> None:
 
     if not dist.is_available() or hasattr(dist.Backend, "TWEED"):
         return
+    from tweed.exchange.engine import provide_settings
+
+    provide_settings(_settings)
     _explain_torchcomms(dist)
     dist.Backend.register_backend("tweed", _create, extended_api=True, devices=["cpu", "cuda"])
 
@@ -52,6 +55,12 @@ def _explain_torchcomms(dist: Any) -> None:
             "TORCH_DISTRIBUTED_USE_TORCHCOMMS is set: this torch gives all process groups to TorchComms, "
             "which does not know the backend 'tweed'. Unset it to use tweed"
         )
+
+
+def _settings() -> list[str]:
+    from tweed.torch.rendezvous import settings
+
+    return settings()
 
 
 def _create(given: object, options: object) -> Any:

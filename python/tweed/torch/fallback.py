@@ -300,8 +300,15 @@ class PythonGroup(_ProcessGroup):  # type: ignore[misc]
         return splits
 
     def _one_each(self, parts: Tensors, like: Tensor) -> Tensors:
-        if len(parts) != self._size or any(_differ(part, like) for part in parts):
-            raise UsageError(f"expected {self._size} tensors of {like.numel()} {like.dtype}, one per rank")
+        if len(parts) != self._size:
+            raise UsageError(f"expected {self._size} tensors, one per rank, got {len(parts)}")
+        for number, part in enumerate(parts):
+            if (part.numel(), part.dtype) != (like.numel(), like.dtype):
+                raise UsageError(
+                    f"tensor {number} of the list has {part.numel()} elements of {part.dtype}, and the other "
+                    f"tensor {like.numel()} of {like.dtype}: all are alike, at all ranks. Pad them, or call "
+                    "all_to_all, whose tensors may differ"
+                )
         return parts
 
     def _check_whole(self, whole: Tensor, part: Tensor) -> None:
@@ -310,10 +317,6 @@ class PythonGroup(_ProcessGroup):  # type: ignore[misc]
                 f"expected {self._size} times {part.numel()} elements of {part.dtype} in the larger tensor, "
                 f"got {whole.numel()} of {whole.dtype}"
             )
-
-
-def _differ(one: Tensor, other: Tensor) -> bool:
-    return one.dtype != other.dtype or one.numel() != other.numel()
 
 
 def _only(items: list[T]) -> T:

@@ -244,6 +244,12 @@ def rank_terms(size: int, options: Options, epoch: int | None = None) -> RankTer
     return RankTerms(_version(), size, socket.gethostname(), _clock_s(options), options.terms(), epoch)
 
 
+def settings() -> list[str]:
+    """What all ranks of a group must have alike, as the environment has it, a line each."""
+    given = Options.resolve(None).terms()
+    return [f"tweed {_version()}", *(f"{name} {value}" for name, value in given.items())]
+
+
 def _clock_s(options: Options) -> float:
     """This process's clock; where clocks are not compared the first second, which is ahead of nobody's."""
     return 0.0 if options.compare_clocks is False else time.time()

@@ -23,6 +23,7 @@ use crate::framing::Refusal;
 use crate::relay::Relay;
 use crate::secure::{hex, Key};
 use crate::sync::{Condvar, LockRank, Mutex};
+use crate::system_error::in_words;
 
 pub(crate) struct Connector {
     pub(crate) options: NodeOptions,
@@ -53,14 +54,18 @@ impl Connector {
     /// Opens the sockets on which others call. No thread runs yet.
     pub(crate) fn open(options: NodeOptions) -> Result<(Arc<Connector>, Watcher), EngineError> {
         options.admission.check_bind(options.host)?;
-        let failed = |e| EngineError::setup("the engine cannot be started", e);
+        let failed = |e: io::Error| EngineError::setup("the engine cannot be started", in_words(&e));
         let listener = open_listener(&options).map_err(|e| {
             let advice = match e.kind() {
-                io::ErrorKind::AddrInUse => "Give TWEED_PORTS more of them",
-                io::ErrorKind::PermissionDenied => "Ports below 1024 are root's",
-                _ => "TWEED_HOST must be an address of this machine, and `ip -brief address` lists them",
+                io::ErrorKind::AddrInUse => ". Give TWEED_PORTS more of them",
+                io::ErrorKind::PermissionDenied => ". Ports below 1024 are root's",
+                io::ErrorKind::AddrNotAvailable => {
+                    ". Set TWEED_HOST to an address of this machine: `ip -brief address` lists them. Where all are of \
+                     IPv6, ::1 reaches this machine alone"
+                }
+                _ => "",
             };
-            let text = format!("it cannot listen on {}: {e}. {advice}", options.host);
+            let text = format!("it cannot listen on {}: {}{advice}", options.host, in_words(&e));
             failed(io::Error::new(e.kind(), text))
         })?;
         let keys = options.admission.keys()?;

@@ -13,6 +13,7 @@ use tweed_schedule::Rank;
 use crate::connect::connector::Connector;
 use crate::ltp::endpoints::endpoint_number;
 use crate::ltp::{Cipher, DatagramOptions, Datagrams};
+use crate::system_error::in_words;
 
 /// The members of a group that is being made.
 pub(crate) struct GroupPeers<'a> {
@@ -42,7 +43,7 @@ impl Connector {
         let datagrams = driver
             .endpoints
             .find_or_open(number, open)
-            .map_err(|e| EngineError::setup("no socket can be opened for packets", e))?;
+            .map_err(|e| EngineError::setup("no socket can be opened for packets", in_words(&e)))?;
         let uninvited = driver.endpoints.uninvited(number, members.far());
         for &(_, peer) in &uninvited {
             let invitation = datagrams.invite(peer);

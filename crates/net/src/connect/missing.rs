@@ -102,6 +102,9 @@ impl Meeting<'_> {
         if why.is_final() {
             return EngineError::Usage(text);
         }
+        if matches!(why, Refusal::System(_)) {
+            return EngineError::PeerLost(text); // it is no fault of the other
+        }
         if !self.connector.descriptor.is_far(descriptor) {
             return EngineError::PeerLost(format!("{text}. Is it still running?"));
         }

@@ -6,6 +6,7 @@ use std::io;
 use tweed_proto::hub::Barred;
 
 use super::PROTOCOL;
+use crate::system_error::in_words;
 
 /// What is wrong with the other side.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -196,7 +197,7 @@ impl From<io::Error> for Refusal {
             // Not of a host that cannot be reached, which a firewall may claim.
             E::NetworkUnreachable => Refusal::NoRoute,
             E::UnexpectedEof | E::ConnectionReset | E::ConnectionAborted | E::BrokenPipe => Refusal::HungUp,
-            _ => Refusal::System(error.to_string()),
+            _ => Refusal::System(in_words(&error)),
         }
     }
 }

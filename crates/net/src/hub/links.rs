@@ -170,7 +170,9 @@ impl HubLinks {
             let key_file = Mutex::new(LockRank::HubKeyFile, held);
             Ok(HubLinks { shared: Arc::new(shared), poll, listening, closed, key_file, process })
         };
-        opened().map_err(|e: io::Error| EngineError::setup("links of a hub cannot be opened", e))
+        opened().map_err(|e: io::Error| {
+            EngineError::setup("links of a hub cannot be opened", crate::system_error::in_words(&e))
+        })
     }
 
     /// This process's own key.

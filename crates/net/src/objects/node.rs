@@ -22,6 +22,7 @@ use crate::hub::{HubLinks, HubOptions};
 use crate::secure::{hex, Secret};
 use crate::sync::stop::SLICE;
 use crate::sync::{Condvar, LockRank, Mutex};
+use crate::system_error::in_words;
 
 /// A frame is a block of the planner's largest with its head, or a small object, or a plan.
 const MOST_FRAME: u64 = 16 << 20;
@@ -76,7 +77,7 @@ impl Objects {
         let (most_queued, key_file) = (MOST_QUEUED, None);
         let hub = HubOptions { secret, key_file, silence, patience, most_bytes: MOST_FRAME, most_queued };
         let links = Arc::new(HubLinks::open(hub)?);
-        let failed = |e: std::io::Error| EngineError::setup("objects cannot be shared", e);
+        let failed = |e: std::io::Error| EngineError::setup("objects cannot be shared", in_words(&e));
         let bound = links.listen(address, testbed.as_deref())?;
         let descriptor = PeerDescriptor::new(Some(hex(&links.key())), Some(bound)).map_err(failed)?;
         let descriptor = PeerDescriptor { wire_only, ..descriptor };
@@ -185,28 +186,44 @@ impl Objects {
         Ok(())
     }
 
-    /// An object is there: a copy of these bytes. Others take its beginning while the rest is copied.
+    /// An object is there: a copy of these parts, one behind the other. Others take its beginning while the rest is
+    /// copied. Nothing interrupts it once there is room.
     pub fn put<'a>(
         &self,
         object: ObjectId,
         layout: impl Into<Layout<'a>>,
-        bytes: &[u8],
+        parts: &[&[u8]],
         patience: Duration,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<(), EngineError> {
         let memory = self.create(object, layout, patience, interrupted)?;
-        if memory.len() != bytes.len() {
-            let (given, needed) = (bytes.len(), memory.len());
+        let given: usize = parts.iter().map(|part| part.len()).sum();
+        if memory.len() != given {
+            self.abandon(object, &memory);
+            let needed = memory.len();
             return Err(EngineError::Usage(format!("{object} has {needed} bytes, and {given} were given")));
         }
-        let mut begin = 0;
-        for step in bytes.chunks(PUT_STEP as usize) {
+        let (mut begin, mut valid) = (0, 0);
+        for step in parts.iter().flat_map(|part| part.chunks(PUT_STEP as usize)) {
             // SAFETY: beyond the mark, and nobody else writes it.
             unsafe { memory.write(begin, step) };
             begin += step.len() as u64;
-            self.advance(object, begin)?;
+            if begin - valid >= PUT_STEP || begin == given as u64 {
+                self.advance(object, begin)?;
+                valid = begin;
+            }
         }
         Ok(())
+    }
+
+    /// Nobody writes the rest of an object that was to lie in this memory: if there is any, nobody is to have the object.
+    pub fn abandon(&self, object: ObjectId, memory: &Arc<Memory>) {
+        let is_written = |state: &State| {
+            state.writing.get(&object).is_some_and(|writing| Arc::ptr_eq(&writing.memory, memory))
+        };
+        if self.check_process().is_ok() && is_written(&self.shared.state.lock()) {
+            let _ = self.delete(object);
+        }
     }
 
     /// Asks for a copy. Returns the number of the call.

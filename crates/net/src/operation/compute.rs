@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use tweed_kernels::{copy, fold, DType, ReduceOp, Target};
-use tweed_proto::engine::request::Request;
+use tweed_proto::engine::request::{Request, Segment};
 use tweed_proto::engine::Job;
 use tweed_proto::spans;
+use tweed_schedule::Rank;
 
 /// Does a job.
 ///
@@ -30,6 +31,22 @@ pub(crate) unsafe fn compute(job: &Job) {
             _ => fold(job.dtype, job.reduce_op, &values, &targets, bytes / job.dtype.size(), job.scale),
         }
     }
+}
+
+/// Puts copies in place of those inputs that the operation would write to before it has read them.
+///
+/// # Safety
+/// The request's segments are valid, and nobody else uses them meanwhile.
+pub(crate) unsafe fn copy_overwritten(request: &mut Request, rank: Rank) -> Vec<Vec<u8>> {
+    let overwritten = request.overwritten_inputs(rank).into_iter();
+    let copied = |index: usize| {
+        let Segment { data, bytes } = request.inputs[index];
+        // SAFETY: by the contract.
+        let mut bytes = unsafe { std::slice::from_raw_parts(data.as_ptr(), bytes as usize) }.to_vec();
+        request.inputs[index].data = bytes.as_mut_ptr().into();
+        bytes
+    };
+    overwritten.map(copied).collect()
 }
 
 /// Multiplies the contributions of `PREMUL_SUM`: in place where the caller allows it, else in a copy.

@@ -18,7 +18,7 @@
 //! Locks: `callback` and `plans`; nothing is taken under them.
 //!
 //! What cannot happen: an operation ends twice, or a sleeper sleeps through its end (`op_model`, under loom);
-//! contributions that were multiplied beforehand go away while the engine reads them, as the operation owns them.
+//! inputs that were copied beforehand go away while the engine reads them, as the operation owns them.
 
 pub(crate) mod compute;
 pub(crate) mod op;

@@ -23,18 +23,18 @@ pub struct Op {
     error: OnceLock<EngineError>,
     source: AtomicU32,
     callback: Mutex<Option<Callback>>,
-    /// Contributions multiplied beforehand, for `PREMUL_SUM`: the engine reads them while the operation lasts.
-    _scaled: Vec<Vec<u8>>,
+    /// Inputs that were copied beforehand: the engine reads them while the operation lasts.
+    _copies: Vec<Vec<u8>>,
 }
 
 impl Op {
-    pub(crate) fn new(scaled: Vec<Vec<u8>>) -> Op {
+    pub(crate) fn new(copies: Vec<Vec<u8>>) -> Op {
         Op {
             state: AtomicU32::new(PENDING),
             error: OnceLock::new(),
             source: AtomicU32::new(0),
             callback: Mutex::new(LockRank::Callback, None),
-            _scaled: scaled,
+            _copies: copies,
         }
     }
 

@@ -18,6 +18,16 @@ pub struct Segment {
     pub bytes: u64,
 }
 
+impl Segment {
+    fn end(&self) -> Address {
+        self.data.plus(self.bytes)
+    }
+
+    fn overlaps(&self, other: &Segment) -> bool {
+        self.bytes > 0 && other.bytes > 0 && self.data < other.end() && other.data < self.end()
+    }
+}
+
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -205,6 +215,23 @@ impl Request {
         }
     }
 
+    /// Which inputs the operation would write to before all of them are read: they share memory with an output. Not the
+    /// one that is in place, as the part that a rank keeps may be.
+    pub fn overwritten_inputs(&self, rank: Rank) -> Vec<usize> {
+        let start = self.outputs.iter().map(|s| s.data).min().unwrap_or(Address::NULL);
+        let end = self.outputs.iter().map(Segment::end).max().unwrap_or(Address::NULL);
+        let whole = Segment { data: start, bytes: end.0 - start.0 };
+        let kept = |segments: &[Segment]| if segments.len() > 1 { rank as usize } else { 0 };
+        let (kept_in, kept_out) = (kept(&self.inputs), kept(&self.outputs));
+        let is_overwritten = |(index, input): (usize, &Segment)| {
+            let meets = |(j, output): (usize, &Segment)| {
+                input.overlaps(output) && !((index, j) == (kept_in, kept_out) && input == output)
+            };
+            input.overlaps(&whole) && self.outputs.iter().enumerate().any(meets)
+        };
+        (0..self.inputs.len()).filter(|&i| is_overwritten((i, &self.inputs[i]))).collect()
+    }
+
     /// Where each chunk of `schedule` lies at `rank`.
     pub(super) fn places(&self, schedule: &Schedule, rank: Rank) -> Vec<Place> {
         (0..schedule.chunks()).map(|chunk| self.place(schedule, rank, chunk)).collect()
@@ -272,24 +299,46 @@ fn cut_range(bytes: u64, index: u32, count: u32) -> Range<u64> {
 mod tests {
     use super::*;
 
+    /// Segments of 64 bytes that begin where `inputs` and `outputs` say.
+    fn request(operation: Operation, inputs: &[u64], outputs: &[u64]) -> Request {
+        let segments = |at: &[u64]| at.iter().map(|&at| Segment { data: Address(at), bytes: 64 }).collect();
+        Request {
+            operation,
+            dtype: DType::F32,
+            reduce_op: ReduceOp::Sum,
+            factor: 1.0,
+            priority: 0,
+            blocking: false,
+            inputs: segments(inputs),
+            outputs: segments(outputs),
+            shape: String::new(),
+            timeout: None,
+        }
+    }
+
     #[test]
     fn a_rank_does_not_send_to_itself() {
         for operation in [Operation::Send { to: 1, tag: 0 }, Operation::Receive { from: Some(1), tag: 0 }] {
-            let request = Request {
-                operation,
-                dtype: DType::F32,
-                reduce_op: ReduceOp::Sum,
-                factor: 1.0,
-                priority: 0,
-                blocking: false,
-                inputs: Vec::new(),
-                outputs: Vec::new(),
-                shape: String::new(),
-                timeout: None,
-            };
-            let refused = request.check(1, 2).expect_err("rank 1 is the caller");
+            let refused = request(operation, &[], &[]).check(1, 2).expect_err("rank 1 is the caller");
             assert!(refused.to_string().contains("rank 1 is this rank itself"), "{refused}");
         }
+    }
+
+    #[test]
+    fn only_the_part_that_a_rank_keeps_may_be_in_place() {
+        let of = |what, inputs: &[u64], outputs: &[u64]| {
+            request(Operation::Collective { what, root: 1 }, inputs, outputs).overwritten_inputs(1)
+        };
+        let parts = [64, 128, 192];
+        assert!(of(Collective::AllReduce, &[64], &[64]).is_empty());
+        assert!(of(Collective::AllGather, &[128], &parts).is_empty());
+        assert_eq!(of(Collective::AllGather, &[64], &parts), [0]);
+        assert!(of(Collective::ReduceScatter, &parts, &[128]).is_empty());
+        assert!(of(Collective::Scatter, &parts, &[256]).is_empty());
+        assert_eq!(of(Collective::Scatter, &parts, &[192]), [2]);
+        assert_eq!(of(Collective::Scatter, &parts, &[100]), [0, 1]);
+        assert_eq!(of(Collective::AllToAll, &parts, &parts), [0, 2]);
+        assert!(of(Collective::AllToAll, &[256, 320, 384], &parts).is_empty());
     }
 
     #[test]

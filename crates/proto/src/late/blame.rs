@@ -116,6 +116,9 @@ impl Blame {
         let mut search = Search { reports, waits: BTreeMap::new(), culprits: BTreeMap::new() };
         search.follow(me);
         if search.culprits.is_empty() {
+            search.take_elsewhere();
+        }
+        if search.culprits.is_empty() {
             search.take_slowest(fresh);
         }
         let culprits = search.culprits.into_iter().map(|(rank, reason)| Culprit { rank, reason });
@@ -164,11 +167,14 @@ impl Search<'_> {
             Standing::Done => Some(Reason::Link { to: waiter }),
             _ if deaf => Some(Reason::Link { to: waiter }),
             _ if !report.waits_for().is_empty() => None,
-            Standing::Inside { .. } => None,
-            Standing::Elsewhere { last, call, activity } => {
-                Some(Reason::Elsewhere { last: last.clone(), call: call.clone(), activity: *activity })
-            }
+            other => other.elsewhere(),
         }
+    }
+
+    /// All wait in a circle: those of them that do so in another call.
+    fn take_elsewhere(&mut self) {
+        let elsewhere = |&rank: &Rank| Some((rank, self.reports.get(&rank)?.stand.elsewhere()?));
+        self.culprits = self.waits.keys().filter_map(elsewhere).collect();
     }
 
     /// All have called it and wait in a circle: the link into the rank that has heard nothing for longest.
@@ -181,6 +187,13 @@ impl Search<'_> {
         let Some((&to, from)) = self.waits.iter().max_by_key(|(rank, _)| quiet(rank)) else { return };
         let reason = if flows { Reason::Slow { to } } else { Reason::Link { to } };
         self.culprits = from.iter().map(|&rank| (rank, reason.clone())).collect();
+    }
+}
+
+impl Standing {
+    fn elsewhere(&self) -> Option<Reason> {
+        let Standing::Elsewhere { last, call, activity } = self.clone() else { return None };
+        Some(Reason::Elsewhere { last, call, activity })
     }
 }
 

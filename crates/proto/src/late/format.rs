@@ -141,6 +141,9 @@ impl Context {
                      reached: tweed doctor"
                 ),
             },
+            Reason::Elsewhere { call: Some(call), .. } if !call.waits_for.is_empty() => {
+                format!("compare what these ranks call, and in which order; on {host}: py-spy dump --pid {pid}")
+            }
             Reason::Elsewhere { .. } => format!("on {host}: py-spy dump --pid {pid}"),
             Reason::Link { to } => {
                 format!("tweed doctor, on {host} and on {}", self.rank_status(*to).host)

@@ -145,7 +145,7 @@ pub enum Failure {
     #[error("{object} is of kind {}, with which operator {op} does not go", .format.kind)]
     Operator { object: ObjectId, format: Format, op: u32 },
     /// Someone has deleted it.
-    #[error("{object} was deleted; put it again, under a new id")]
+    #[error("{object} was deleted, or who wrote it gave up; put it again, under a new id")]
     Deleted { object: ObjectId },
     /// Bytes are not where they are to be added.
     #[error("{target} cannot be summed: process {process:016x} does not have all bytes of {object}, which it is to add; put it again, under a new id, and sum that")]

@@ -153,21 +153,19 @@ class Objects:
             return self._put_list(arrays_of(value), ref or Ref.new(), timeout)
         array = np.ascontiguousarray(array_of(value))
         ref = ref or Ref.new()
-        self._core.put(ref.id, _dtype(array.dtype), np.shape(value), array.ctypes.data, timeout)
+        self._core.put(ref.id, _dtype(array.dtype), np.shape(value), [_span(array)], timeout)
         return ref
 
     def _put_list(self, arrays: Sequence[npt.NDArray[Any]], ref: Ref, timeout: float) -> Ref:
         shapes, dtype = tuple(array.shape for array in arrays), arrays[0].dtype
         layout, numel = layout_of(shapes), sum(array.size for array in arrays)
-        if self._calls.learn(layout, shapes):
+        if not self._calls.knows(layout):
             with contextlib.suppress(UsageError):  # it may just have come; a full store is named below
                 self.put(np.frombuffer(encode(shapes), np.uint8), shapes_ref(layout), timeout=timeout)
-        memory = self._core.create(ref.id, _dtype(dtype), (numel,), timeout, layout)
-        flat, begin = np.asarray(memory), 0
-        for array in arrays:
-            flat[begin : begin + array.size] = array.reshape(-1)
-            begin += array.size
-            self._core.advance(ref.id, begin * dtype.itemsize)
+            self._calls.learn(layout, shapes)
+        # One call copies all of them, so that no signal can come between.
+        whole = [np.ascontiguousarray(array, dtype) for array in arrays]
+        self._core.put(ref.id, _dtype(dtype), (numel,), list(map(_span, whole)), timeout, layout)
         return ref
 
     def create(
@@ -178,7 +176,10 @@ class Objects:
         *,
         timeout: float = 60.0,
     ) -> Writer:
-        """Room for an object that is written in place, from its first element on. Else as `put`."""
+        """Room for an object that is written in place, from its first element on. Else as `put`.
+
+        It is deleted if the writer and its array are let go of before all is written: nobody waits in vain.
+        """
         ref = ref or Ref.new()
         memory = self._core.create(ref.id, _dtype(np.dtype(dtype)), tuple(shape), timeout)
         return Writer(self._core, ref, np.asarray(memory))
@@ -320,17 +321,21 @@ class _Calls:
         threading.Thread(target=self._hear, name="tweed-objects-ended", daemon=True).start()
 
     def begin(self, future: Future[Any], call: Any) -> None:
-        """Makes a call. Its end may be heard of before it returns, so it is made under the lock."""
+        """Makes a call. Its end may be heard of before it returns, so it is made under the lock.
+
+        A signal may come when it is made and before it is noted: then nobody has its future.
+        """
         future.set_running_or_notify_cancel()
         with self._lock:
             self._open[call()] = future
 
-    def learn(self, layout: int, shapes: Shapes) -> bool:
-        """Shapes of lists, from now on. Returns whether they are new here."""
-        with self._lock:
-            is_new = layout not in self._shapes
-            self._shapes[layout] = shapes
-        return is_new
+    def knows(self, layout: int) -> bool:
+        """The shapes of such lists were put, or have come."""
+        return layout in self._shapes
+
+    def learn(self, layout: int, shapes: Shapes) -> None:
+        """Shapes of lists, from now on."""
+        self._shapes[layout] = shapes
 
     def _hear(self) -> None:
         is_over = False
@@ -342,7 +347,9 @@ class _Calls:
 
     def _end(self, number: int, what: Any, included: _Included) -> None:
         with self._lock:
-            future = self._open.pop(number)
+            future = self._open.pop(number, None)
+        if future is None:
+            return None
         if isinstance(what, Exception):
             return future.set_exception(what)
         if what.list is None or what.list in self._shapes:
@@ -370,6 +377,11 @@ def _give(future: Future[Any], flat: npt.NDArray[Any], included: _Included, shap
     size = flat.itemsize
     ranges = [(begin // size, end // size, frozenset(map(Ref, ids))) for begin, end, ids in included or []]
     return future.set_result(Reduced(future.ref, array, ranges))
+
+
+def _span(array: npt.NDArray[Any]) -> tuple[int, int]:
+    """Where it lies, and its bytes."""
+    return array.ctypes.data, array.nbytes
 
 
 def _dtype(dtype: np.dtype[Any]) -> str:

@@ -37,6 +37,10 @@ void check_numel(const char* title, const at::Tensor& large, const at::Tensor& s
   }
 }
 
+std::string in_words(const at::Tensor& tensor) {
+  return std::to_string(tensor.numel()) + " elements of " + c10::toString(tensor.scalar_type());
+}
+
 // Empty splits mean equal parts; then the rows must divide by the number of ranks.
 void check_splits(const char* title, const std::vector<int64_t>& splits, const at::Tensor& tensor, int ranks) {
   const int64_t rows = tensor.dim() == 0 ? 0 : tensor.size(0);
@@ -112,7 +116,11 @@ void Backend::check_list(const char* title, const TensorList& list, const at::Te
   if (list.size() != static_cast<size_t>(size_)) {
     misuse(title, "expected " + std::to_string(size_) + " tensors, one per rank, got " + std::to_string(list.size()));
   }
-  for (const auto& tensor : list) check_numel(title, tensor, like, 1);
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (list[i].scalar_type() == like.scalar_type() && list[i].numel() == like.numel()) continue;
+    misuse(title, "tensor " + std::to_string(i) + " of the list has " + in_words(list[i]) + ", and the other tensor " +
+                      in_words(like) + ": all are alike, at all ranks. Pad them, or call all_to_all, whose tensors may differ");
+  }
 }
 
 WorkRef Backend::allreduce(TensorList& tensors, const c10d::AllreduceOptions& opts) {

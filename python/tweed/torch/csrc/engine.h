@@ -62,7 +62,9 @@ typedef struct {
 //   reduce_scatter                   N inputs, 1 output          scatter: inputs on the root only
 //   all_to_all                       N inputs, N outputs, of any sizes
 //   send / recv                      1 input / 1 output
-// Inputs that are not also outputs are never written. Memory must stay valid until the operation has ended.
+// Inputs that are not also outputs are never written. An input that shares memory with an output is read first: the
+// engine copies it, but for the part that a rank keeps, which may be in place. Memory must stay valid until the operation
+// has ended.
 typedef struct {
   uint32_t operation;  // tweed_operation
   uint32_t dtype;      // tweed_dtype

@@ -8,8 +8,9 @@
     Committed   what the model is after a step: a check, no event
 
 A record goes to the kernel before anything comes of it. So a process that is killed leaves at most its last
-record unfinished, and its log may be one event ahead of what its members heard. What a machine that loses
-power leaves is up to its file system: nothing here waits for the disk.
+record unfinished, and its log may be one event ahead of what its members heard. A record that cannot be
+written whole, as on a full disk, is taken back. What a machine that loses power leaves is up to its file
+system: nothing here waits for the disk.
 
 `EventLog` writes, and goes on behind the last whole record. `LoggedEvents` reads; a last record that is
 unfinished is left out, any other damage is named with its place.
@@ -106,31 +107,43 @@ class EventLog:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()
-        self._file = self.path.open("a+b")
+        self._file = self.path.open("a+b", buffering=0)  # what is taken back may not wait in a buffer
         try:
             self._lock()
             self._file.seek(0)
             if self._file.read(1):
                 self._file.truncate(_end(self._file, self.path))
             else:
-                self._file.write(_TITLE + b"%d\n" % _FORMAT)
-                self._file.flush()
+                self._write(_TITLE + b"%d\n" % _FORMAT)
         except BaseException:
             self._file.close()
             raise
 
     def append(self, record: Record) -> None:
-        """Writes it, and hands it to the kernel. Raises OSError; then the log ends before this record."""
+        """Hands it to the kernel. Raises OSError; the log is whole then, and ends before this record."""
         fixed, rest = _packed(record)
         body_check = zlib.crc32(rest, zlib.crc32(fixed))
         frame = _FRAME.pack(len(fixed) + len(rest), body_check)
-        self._file.write(frame + _CHECK.pack(zlib.crc32(frame)) + fixed)
-        self._file.write(rest)
-        self._file.flush()
+        self._write(frame + _CHECK.pack(zlib.crc32(frame)) + fixed, rest)
 
     def close(self) -> None:
         """Ends it."""
         self._file.close()
+
+    def _write(self, *parts: bytes | memoryview) -> None:
+        """All of them or nothing."""
+        end = self._file.seek(0, os.SEEK_END)
+        try:
+            for part in parts:
+                rest = memoryview(part)
+                while rest:
+                    rest = rest[self._file.write(rest) :]
+        except BaseException as error:
+            self._file.truncate(end)
+            if isinstance(error, OSError):
+                text = f"{error.strerror}: the log is whole without this record. Make room, and serve again"
+                raise OSError(error.errno, text, str(self.path)) from error
+            raise
 
     def _lock(self) -> None:
         try:
@@ -261,7 +274,8 @@ def _packed_message(came: Came) -> tuple[bytes, bytes | memoryview]:
     if isinstance(message, Sum | Resume):
         fixed = _BODY.pack(_CAME_WHOLE, came.member, 0, came.now)
         return fixed, _saved({"kind": type(message).__name__, "fields": plain(message)})
-    data = message.value.contiguous().numpy().data if isinstance(message, Payload) else memoryview(b"")
+    value = message.value if isinstance(message, Payload) else torch.empty(0)
+    data = value.contiguous().view(torch.uint8).numpy().data
     model_bytes = message.model_bytes if isinstance(message, Offer) else 0
     head = HEAD.pack(*head_of(message, data.nbytes))
     return _BODY.pack(_CAME, came.member, model_bytes, came.now) + head, data
