@@ -15,6 +15,7 @@ from bench import (
     hub_links,
     linked,
     live_hub,
+    loops,
     machine,
     memory,
     neighbours,
@@ -98,6 +99,7 @@ _SECTIONS = (
     compared.beside("Groups made anew", regrouped.PART),
     behind_nat.table,
     neighbours.table,
+    loops.table,
     pictures.builders,
     foreseen.schedules,
 )
