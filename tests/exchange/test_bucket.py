@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -87,3 +90,42 @@ def test_a_bucket_may_lie_within_a_larger_buffer() -> None:
     memory = torch.zeros(10)
     Bucket(memory[4:], [torch.zeros(2)]).views[0].fill_(1)
     assert memory.tolist() == [0, 0, 0, 0, 1, 1, 0, 0, 0, 0]
+
+
+#: Ways in which a program holds what it was given as a gradient.
+HELD: dict[str, Callable[[Tensor], Any]] = {
+    "itself": lambda grad: grad,
+    "detached": lambda grad: grad.detach(),
+    "data": lambda grad: grad.data,
+    "a view": lambda grad: grad.view(-1)[1:],
+    "an array": lambda grad: grad.numpy(),
+    "its storage": lambda grad: torch.tensor([]).set_(grad.untyped_storage()),
+}
+
+
+@pytest.mark.parametrize("way", HELD)
+def test_a_bucket_knows_whether_somebody_else_holds_a_view(way: str) -> None:
+    """Counts of references are torch's and Python's own affair: this is what must hold of them."""
+    params = [torch.nn.Parameter(torch.zeros(3, 2)), torch.nn.Parameter(torch.zeros(4))]
+    bucket = Bucket(torch.zeros(room(params, marked=True)), params, marked=True)
+    for held in (False, True):
+        assert not bucket.is_shared(params)
+        for param, view in zip(params, bucket.views, strict=True):
+            param.grad = view
+        assert not bucket.is_shared(params), "parameters hold gradients"
+        kept = HELD[way](params[1].grad) if held else None
+        for param in params:
+            param.grad = None
+        assert bucket.is_shared(params) == held
+    del kept
+    assert not bucket.is_shared(params), "it was let go"
+
+
+def test_a_bucket_knows_of_a_view_that_was_given_other_memory() -> None:
+    params = [torch.nn.Parameter(torch.zeros(3))]
+    bucket = Bucket(torch.zeros(3), params)
+    params[0].grad = bucket.views[0]
+    params[0].grad.data = torch.ones(3)  # as a cast of the model does
+    assert bucket.is_shared(params)
+    bucket.lay(torch.zeros(3))
+    assert not bucket.is_shared(params)
