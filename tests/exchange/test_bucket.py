@@ -110,8 +110,8 @@ def test_a_bucket_knows_whether_somebody_else_holds_a_view(way: str) -> None:
     bucket = Bucket(torch.zeros(room(params, marked=True)), params, marked=True)
     for held in (False, True):
         assert not bucket.is_shared(params)
-        for param, view in zip(params, bucket.views, strict=True):
-            param.grad = view
+        for index, param in enumerate(params):
+            param.grad = bucket.views[index]
         assert not bucket.is_shared(params), "parameters hold gradients"
         kept = HELD[way](params[1].grad) if held else None
         for param in params:
