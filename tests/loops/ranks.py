@@ -15,7 +15,8 @@ from typing import Any, Self
 
 import torch.distributed as dist
 
-from tests.loops.attached import Outcome, run_program
+from tests.loops.attached import Outcome
+from tests.loops.interpreter import run_program
 from tests.loops.kinds import MEMBERS, strategy_of
 from tests.loops.members import run_member
 from tests.loops.program import Fewer, Program, parse
@@ -26,7 +27,7 @@ BACKENDS = ("gloo", "tweed")
 DEADLINE_S = 10.0
 _END = "the end"
 
-preload("tests.loops.attached", "tweed.named", "hypothesis")
+preload("tests.loops.interpreter", "tweed.named", "hypothesis")
 
 
 @dataclass(frozen=True, slots=True)
