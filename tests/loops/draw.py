@@ -10,14 +10,24 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.loops import program as ops
-from tests.loops.kinds import HUBS, NAMES, Kind, is_plain, kind_of, makes_group, measures, strategy_of
+from tests.loops.kinds import (
+    HUBS,
+    MEMBERS,
+    NAMES,
+    Kind,
+    is_plain,
+    kind_of,
+    makes_group,
+    measures,
+    strategy_of,
+)
 from tests.loops.program import Operation, Program, Skip, Step
 from tests.loops.ranks import BACKENDS, MOST_RANKS
 
 #: Picks one of several; the first is the simplest.
 Choose = Callable[[Sequence[Any]], Any]
 
-_STRATEGIES = (*NAMES[:3] * 4, *NAMES[3:7] * 2, *NAMES[3:-3], *NAMES[:1] * 2, *NAMES[-3:], *HUBS)
+_STRATEGIES = (*NAMES[:3] * 4, *NAMES[3:7] * 2, *NAMES[3:-3], *NAMES[:1] * 2, *NAMES[-3:], *HUBS, MEMBERS)
 _MOST_OPERATIONS = 8
 _REBINDS = ("data", "vector", "swap", "format", "parameter", "buffer")
 
@@ -110,6 +120,8 @@ class Drawing:
         """Any."""
         if self.kind is Kind.HUB:
             return self._at_a_worker()
+        if self.kind is Kind.MEMBERS:
+            return self._at_a_member()
         makes: list[Callable[[], Operation]] = [
             *[self.step] * 6,
             *[self.skip] * 3,
@@ -122,15 +134,30 @@ class Drawing:
         ]
         if self.kind in (Kind.SUM, Kind.MODEL):
             makes.append(lambda: ops.Combine(self.batch()))
-        if not (
-            self.pending and self.kind in (Kind.MEMORY, Kind.DIRECT)
-        ):  # what moves then may as well be a step by hand
+        # What moves after a batch that was skipped may as well be a step by hand.
+        if not (self.pending and self.kind in (Kind.MEMORY, Kind.DIRECT)):
             makes.append(lambda: ops.Move(self.flag()))
         if self.partial:
             makes.append(self._freeze)
         if self.adds and not self.grouped:
             makes += [self._add_group] * 2
         return self.choose(makes)()
+
+    def _at_a_member(self) -> Operation:
+        """Any that a member may do; each step is an iteration."""
+        makes: list[Callable[[], Operation]] = [
+            *[self._iteration] * 3,
+            lambda: ops.Rebind(self.choose(_REBINDS)),
+            lambda: ops.Move(self.flag()),
+            ops.Teach,
+            ops.Schedule,
+        ]
+        return self.choose(makes)()
+
+    def _iteration(self) -> Step:
+        clear = self.choose(["none", "zero", "hand"])
+        between = self.choose(["", "rebind", "state", "forward"])
+        return Step(self.batch(), clip=self.flag(4), clear=clear, between=between)
 
     def _at_a_worker(self) -> Operation:
         """Any that a worker of a hub may do."""
@@ -169,7 +196,7 @@ class Drawing:
             makes += [ops.Differ] * 3
         if program.optimizers == "each" and kind is not Kind.MODEL and not self.frozen:
             makes += [lambda data: Step(data, by="backward")] * 4
-        if program.strategy.startswith(("auto", "ltp")):
+        if program.strategy.startswith(("auto", "ltp")) or kind is Kind.MEMBERS:
             return None
         return self.choose(makes)(self.batch())
 
@@ -177,16 +204,17 @@ class Drawing:
 def drawn(choose: Choose) -> Program:
     """A program."""
     strategy, backend = choose(_STRATEGIES), choose(BACKENDS)
-    hub = kind_of(strategy) is Kind.HUB
-    partial, adds = not hub and choose([False, True]), not hub and choose([False, False, False, True])
-    scaler = not (partial or hub) and choose([False, False, True])
-    optimizers = "one" if adds or partial or hub else choose(["one", "two", "each"])
+    hub, members = kind_of(strategy) is Kind.HUB, strategy == MEMBERS
+    apart = hub or members
+    partial, adds = not apart and choose([False, True]), not apart and choose([False, False, False, True])
+    scaler = not (partial or apart) and choose([False, False, True])
+    optimizers = "one" if adds or partial or apart else choose(["one", "two", "each"])
     program = Program(
         strategy,
         # A group of some ranks alone counts torch's groups up there alone, and later ones of all ranks hang.
         MOST_RANKS if makes_group(strategy) else choose([2, 1, 3, 4]),
         backend,
-        double=not hub and choose([False, False, True]),
+        double=members or (not hub and choose([False, False, True])),
         momentum=0.0 if partial or hub else choose([0.0, 0.5]),
         optimizers="two" if scaler and optimizers == "each" else optimizers,
         scaler=scaler,

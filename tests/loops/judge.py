@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from tests.loops import members, reference, simulated
 from tests.loops import program as ops
-from tests.loops import reference, simulated
 from tests.loops.attached import Outcome
-from tests.loops.kinds import Refusal, is_plain, is_timed, keeps_step, refusal_of
+from tests.loops.kinds import MEMBERS, Refusal, is_plain, is_timed, keeps_step, refusal_of
 from tests.loops.laws import plain
 from tests.loops.net import Net
 from tests.loops.program import Program
@@ -25,6 +25,8 @@ def expected(program: Program) -> Expected | None:
     """What is right for a program, by a reference that runs no hook; None if there is none."""
     if refusal_of(program) is Refusal.MUST or program.has(ops.Differ):
         return None
+    if program.strategy == MEMBERS:
+        return members.expected(plain(program, looks=True))
     if is_plain(program.strategy):
         return reference.expected(plain(program, looks=True))
     if simulated.can_simulate(plain(program, looks=True)):

@@ -48,8 +48,10 @@ HUBS = {
     "teasq(0, 2, 2)": named_strategy("teasq(0, 2, 2)"),
     "mlfabric": named_strategy("mlfabric"),
 }
+#: Members that come and go, by `attach(elastic=...)`.
+MEMBERS = "members"
 #: Those for which twenty lines of torch say what is right.
-PLAIN = ("every_step", "local_steps", "diloco", "hub", "hub, movements")
+PLAIN = ("every_step", "local_steps", "diloco", "hub", "hub, movements", MEMBERS)
 
 
 class Kind(Enum):
@@ -60,6 +62,7 @@ class Kind(Enum):
     DIRECT = "gradients, without a memory"
     MODEL = "models or movements"
     HUB = "what workers hand to a hub"
+    MEMBERS = "gradients, of members that come and go"
 
 
 class Refusal(Enum):
@@ -73,7 +76,7 @@ class Refusal(Enum):
 @lru_cache
 def strategy_of(name: str) -> Strategy:
     """The strategy that is named so."""
-    return HUBS[name] if name in HUBS else named_strategy(name)
+    return HUBS[name] if name in HUBS else named_strategy("every_step" if name == MEMBERS else name)
 
 
 def is_plain(name: str) -> bool:
@@ -94,6 +97,8 @@ def makes_group(name: str) -> bool:
 
 def kind_of(name: str) -> Kind:
     """The kind of the strategy that is named so."""
+    if name == MEMBERS:
+        return Kind.MEMBERS
     strategy = strategy_of(name)
     if strategy.hub is not None:
         return Kind.HUB

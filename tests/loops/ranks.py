@@ -15,8 +15,10 @@ from typing import Any, Self
 
 import torch.distributed as dist
 
-from tests.loops.attached import Outcome, run_program
-from tests.loops.kinds import strategy_of
+from tests.loops.attached import Outcome
+from tests.loops.interpreter import run_program
+from tests.loops.kinds import MEMBERS, strategy_of
+from tests.loops.members import run_member
 from tests.loops.program import Fewer, Program, parse
 from tweed.testbed import Ended, Failed, Ranks, Said, preload
 
@@ -25,7 +27,7 @@ BACKENDS = ("gloo", "tweed")
 DEADLINE_S = 10.0
 _END = "the end"
 
-preload("tests.loops.attached", "tweed.named", "hypothesis")
+preload("tests.loops.interpreter", "tweed.named", "hypothesis")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +43,13 @@ class StayingRanks:
     Args:
       fault: name of a fault that ranks put into tweed, see `faults`; empty: none.
       deadline_s: for each program.
+      grouped: they are in process groups; for members that come and go there are others, in none.
     """
 
-    def __init__(self, fault: str = "", deadline_s: float = DEADLINE_S) -> None:
+    def __init__(self, fault: str = "", deadline_s: float = DEADLINE_S, *, grouped: bool = True) -> None:
         self._fault, self._deadline_s = fault, deadline_s
+        self._grouped = grouped
+        self._members: StayingRanks | None = None
         self._store: Any = None
         self._ranks: Ranks | None = None
         self._number = 0
@@ -52,12 +57,17 @@ class StayingRanks:
 
     def send(self, program: Program) -> None:
         """Lets the ranks begin with it."""
+        if (others := self._for_members(program)) is not None:
+            others.send(program)
+            return
         if self._ranks is None:
             self._start()
         self._store.set(str(self._number), str(program))
 
     def receive(self, program: Program) -> list[Outcome] | Broken:
         """What came of the program that was sent last, by rank."""
+        if (others := self._for_members(program)) is not None:
+            return others.receive(program)
         assert self._ranks is not None
         found: dict[int, Any] = {}
         end = time.monotonic() + self._deadline_s
@@ -83,6 +93,12 @@ class StayingRanks:
         self.send(program)
         return self.receive(program)
 
+    def _for_members(self, program: Program) -> StayingRanks | None:
+        if program.strategy != MEMBERS or not self._grouped:
+            return None
+        self._members = self._members or StayingRanks(self._fault, self._deadline_s, grouped=False)
+        return self._members
+
     def _broken(self, text: str) -> Broken:
         self.stop()
         return Broken(text)
@@ -91,7 +107,8 @@ class StayingRanks:
         self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self._number = 0
         self.starts += 1
-        self._ranks = Ranks(_stays, MOST_RANKS, self._store.port, self._fault, backend="gloo")
+        backend = "gloo" if self._grouped else None
+        self._ranks = Ranks(_stays, MOST_RANKS, self._store.port, self._fault, backend=backend)
 
     def stop(self) -> None:
         """Ends the ranks."""
@@ -104,6 +121,8 @@ class StayingRanks:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+        if self._members is not None:
+            self._members.stop()
 
 
 def _stays(rank: int, size: int, port: int, fault: str) -> None:
@@ -117,15 +136,18 @@ def _stays(rank: int, size: int, port: int, fault: str) -> None:
 
         FAULTS[fault].put()
     store = dist.TCPStore("127.0.0.1", port, is_master=False)
-    groups = {
-        backend: {count: dist.new_group(range(count), backend=backend) for count in range(1, size + 1)}
-        for backend in BACKENDS
-    }
+    groups: dict[str, dict[int, Any]] = {}
+    if dist.is_initialized():
+        groups = {
+            backend: {count: dist.new_group(range(count), backend=backend) for count in range(1, size + 1)}
+            for backend in BACKENDS
+        }
     number = 0
     while True:
         program = parse(_next(store, number))
         if rank < program.ranks:
-            say(_outcome(program, rank, groups[program.backend]))
+            place = groups.get(program.backend) or dist.PrefixStore(f"members {number}", store)
+            say(_outcome(program, rank, place))
         number += 1
 
 
@@ -138,8 +160,10 @@ def _next(store: Any, number: int) -> str:
             continue
 
 
-def _outcome(program: Program, rank: int, groups: dict[int, Any]) -> tuple[Outcome | None, str]:
+def _outcome(program: Program, rank: int, groups: Any) -> tuple[Outcome | None, str]:
     try:
+        if program.strategy == MEMBERS:
+            return run_member(program, rank, groups), ""
         outcome = run_program(program, rank, groups)
         if outcome.refused and strategy_of(program.strategy).hub is None:  # a hub is not refused anything
             there = program.ranks - program.has(Fewer)

@@ -20,7 +20,7 @@ from tweed.simulate.workers import Worker, Workers
 def can_simulate(program: Program) -> bool:
     """Whether workers of one process do what the program does: they know no gradient that is None, average
     nothing beside an exchange, and exchange one buffer of float32."""
-    if kind_of(program.strategy) is Kind.HUB:
+    if kind_of(program.strategy) in (Kind.HUB, Kind.MEMBERS):
         return False
     name, steps = program.strategy, [one for one in program.operations if isinstance(one, Step)]
     gradients = kind_of(name) is not Kind.MODEL

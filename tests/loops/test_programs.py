@@ -13,7 +13,7 @@ from tests.loops import program as ops
 from tests.loops import reference, simulated
 from tests.loops.draw import programs, seeded
 from tests.loops.judge import verdict
-from tests.loops.kinds import HUBS, NAMES, Kind, Refusal, is_plain, kind_of, refusal_of
+from tests.loops.kinds import HUBS, MEMBERS, NAMES, Kind, Refusal, is_plain, kind_of, refusal_of
 from tests.loops.laws import plain
 from tests.loops.program import Program, Skip, Step, parse
 from tests.loops.ranks import StayingRanks
@@ -50,8 +50,10 @@ def test_other_text_is_no_program(text: str) -> None:
 
 def test_every_named_strategy_is_drawn() -> None:
     drawn = {seeded(1, number).strategy for number in range(1000)}
-    assert drawn == {*NAMES, *HUBS}
-    names = {name.partition("(")[0].partition(":")[0] for name in drawn if not name.startswith("hub")}
+    assert drawn == {*NAMES, *HUBS, MEMBERS}
+    names = {
+        name.partition("(")[0].partition(":")[0] for name in drawn if not name.startswith(("hub", MEMBERS))
+    }
     assert names == {make.__name__ for make in RECIPES} - ELSEWHERE
 
 
@@ -61,7 +63,7 @@ def test_every_operation_is_drawn_with_each_kind_of_strategy() -> None:
         for program in (seeded(1, number) for number in range(3000))
         for operation in program.operations
     }
-    kinds = set(Kind) - {Kind.HUB}  # a worker's loop does less
+    kinds = set(Kind) - {Kind.HUB, Kind.MEMBERS}  # their loops do less
     for operation in (Step, Skip, ops.Rebind, ops.Move, ops.Resume, ops.Fewer, ops.Cast, ops.ClearSome):
         assert {kind for each, kind in drawn if each is operation} >= kinds
     assert {each for each, _ in drawn} == set(ops.Operation.__args__)
