@@ -160,3 +160,16 @@ def refuse(rank: int, size: int) -> None:
 
 def test_a_server_that_is_not_there_is_refused() -> None:
     run_ranks(refuse, 2, backend="gloo")
+
+
+def in_two_groups(rank: int, size: int) -> bool:
+    """Some ranks attach with a transport of their own, then all do."""
+    some = dist.new_group([0, 1])
+    for group in ([some] if rank < 2 else []) + [None]:
+        model = torch.nn.Linear(2, 1)
+        tweed.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), ltp(), group=group).detach()
+    return True
+
+
+def test_a_group_of_some_ranks_leaves_groups_of_all_as_they_are() -> None:
+    assert run_ranks(in_two_groups, 4, backend="tweed") == [True] * 4

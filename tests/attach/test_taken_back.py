@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from functools import partial
 from typing import Any
 
 import pytest
@@ -57,6 +58,34 @@ def skipped_like_never_met(rank: int, size: int) -> list[str]:
 @on_each_backend
 def test_a_skipped_batch_is_as_if_it_had_never_been(backend: str) -> None:
     assert run_ranks(skipped_like_never_met, 2, backend=backend) == [[], []]
+
+
+def skips_before_closure(rank: int, size: int) -> list[str]:
+    wrong = []
+    for strategy in STRATEGIES:
+        ends = []
+        for skipped in (False, True):
+            model, optimizer = net()
+
+            def closure(number: int) -> Tensor:
+                optimizer.zero_grad()  # noqa: B023 - called in this turn of the loop
+                value = loss(model, rank, number)  # noqa: B023
+                value.backward()
+                return value
+
+            with tweed.attach(model, optimizer, strategy):
+                for number in range(4):
+                    if skipped and number == 2:
+                        closure(9)
+                    optimizer.step(partial(closure, number))
+            ends.append(params(model))
+        if not equal(*ends):
+            wrong.append(strategy)
+    return wrong
+
+
+def test_a_batch_that_is_skipped_before_a_step_with_a_closure_is_as_if_it_had_never_been() -> None:
+    assert run_ranks(skips_before_closure, 2, backend="gloo") == [[], []]
 
 
 def by_hand(rank: int, size: int) -> list[str]:

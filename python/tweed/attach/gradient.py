@@ -136,6 +136,7 @@ class GradientExchange:
         self._ended = -1  # and that of one whose gradients were exchanged
         self._cleared_between = False  # were gradients cleared between two exchanges?
         self._before: Any = None  # the snapshot before the last exchange, until a step has followed
+        self._is_of_step = False  # the last exchange was within the step that runs
         self._digest = b""  # of all parameters, as they were then
         self._given: list[Parameter] = []  # parameters that have a gradient of the last exchange
         self._thrown_away = False  # all of these were cleared
@@ -239,14 +240,14 @@ class GradientExchange:
     def _settle(self) -> None:
         self.reducer.says = Verdict.GO_ON
         cleared = self._before is not None and (self._thrown_away or self._partly is not None)
-        if cleared and not self.within_step and self._trained.digest() == self._digest:
+        if cleared and not self._is_of_step and self._trained.digest() == self._digest:
             if self._thrown_away:
                 self.reducer.says = Verdict.TAKE_BACK
                 self._beside.take_back(self._before)
             else:
                 self._refused = self._refused or self._partly
         self._thrown_away, self._partly, self._given = False, None, []
-        self._looked = torch._C._current_graph_task_id()
+        self._looked, self._is_of_step = torch._C._current_graph_task_id(), self.within_step
         self._digest, self._before = self._trained.digest(), self._beside.snapshot()
 
     def _begin(self) -> None:
@@ -349,7 +350,7 @@ class GradientExchange:
     def after_step(self, norm: float | None) -> None:
         """See `Exchange`."""
         if self.within_step:
-            self._fresh, self._before, self.within_step = False, None, False
+            self._fresh, self._before, self.within_step, self._is_of_step = False, None, False, False
             self._steps += 1
         self.reducer.after_step(norm)
 

@@ -65,8 +65,9 @@ class BetweenSteps:
         self.differs = False
 
     def average(self, tensors: list[Tensor]) -> list[Tensor]:
-        """See `Exchange`."""
-        return means(tensors, self._comm) if self.differs else tensors
+        """See `Exchange`. A loop may have moved models by hand."""
+        differs = self.differs or not all(self._rest.compare(tensors, tensors[0].device))
+        return means(tensors, self._comm) if differs else tensors
 
     def load(self, state: Mapping[str, Any]) -> None:
         """See `Exchange`."""
