@@ -60,8 +60,8 @@ impl Connector {
                 io::ErrorKind::AddrInUse => ". Give TWEED_PORTS more of them",
                 io::ErrorKind::PermissionDenied => ". Ports below 1024 are root's",
                 io::ErrorKind::AddrNotAvailable => {
-                    ". Set TWEED_HOST to an address of this machine: `ip -brief address` lists them. Where all are of \
-                     IPv6, ::1 reaches this machine alone"
+                    ". TWEED_HOST must be an address of this machine, and `ip -brief address` lists them: ::1 where all \
+                     are of IPv6, and no other host takes part"
                 }
                 _ => "",
             };
