@@ -52,6 +52,17 @@ def check_model(model: nn.Module, optimizers: Sequence[Optimizer], *, spread: bo
     check_covered(optimizers, set(model.parameters()), trouble)
 
 
+def check_real(model: nn.Module, strategy: Strategy, *, elastic: bool) -> None:
+    """Raises UsageError for complex parameters where they would lose their imaginary part."""
+    name = next((name for name, param in model.named_parameters() if param.is_complex()), None)
+    if name is not None and (elastic or strategy.hub is not None or not strategy.is_plain_sum):
+        raise UsageError(
+            f"parameter {name!r} is complex, and codecs, hubs and members exchange real values: keep it as "
+            "pairs, torch.view_as_real(...), and make them complex in forward(); or train in a group without "
+            "compression, as by every_step or local_steps"
+        )
+
+
 def _check_parameter(name: str, param: nn.Parameter, *, spread: bool) -> None:
     if nn.parameter.is_lazy(param):
         raise UsageError(f"parameter {name!r} has no shape yet: run one forward pass before attach")

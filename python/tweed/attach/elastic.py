@@ -21,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from tweed.attach.gradient import Beside, GradientExchange
+from tweed.attach.member_buffers import WholeModel
 from tweed.attach.member_checks import check_strategy, follows_models
 from tweed.attach.member_closure import Closure, forget
 from tweed.attach.member_data import Loader, check_loader, dealt
@@ -105,7 +106,7 @@ class ElasticTraining(Run):
             self._no_ddp.remove()
         each = list(self._optimizers)
         names = ["optimizer"] if len(each) == 1 else [f"optimizer {number}" for number in range(len(each))]
-        self._trained: dict[str, Stateful] = {"model": model}
+        self._trained: dict[str, Stateful] = {"model": WholeModel(model)}
         if isinstance(self._gradients, MemberMovement):  # an inner optimizer's state is a member's own
             self._trained |= {"outer": self._gradients, "settings": OptimizerSettings(each)}
         else:

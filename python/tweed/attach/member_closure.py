@@ -48,6 +48,7 @@ class Closure:
         forget(self._params, self._params)
         for samples in steps.evaluation():
             forget(self._params, self._params)
+            self._mean.zero_()
             self._gradients.drawn()
             with torch.enable_grad():
                 value = self._loss(loader.keep(samples))

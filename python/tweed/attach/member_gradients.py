@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tweed.attach.member_buffers import move, movement, numel
 from tweed.attach.member_steps import MemberSteps
 from tweed.errors import UsageError
 from tweed.exchange.bucket import GradientBucket
@@ -18,12 +19,12 @@ from tweed.exchange.shards import local
 class MemberGradients(GradientReducer):
     """A reducer whose sums are those of `MemberSteps`.
 
-    The flat sum has the gradients, then a mark per parameter that shows whether a member used it, then the
-    model's buffers, each times the samples of the batch. So the mean has all that differs among members
-    after a backward pass, and a step that counts leaves the same bits at all. Each batch begins with the
-    buffers of the last step, so that statistics do not depend on how many there are; those of whole numbers
-    are rounded. Of a model that is spread over the processes of a replica each has the sum of its own part,
-    and all that follows: `tweed.attach.replica` puts them together.
+    The flat sum has the gradients, then a mark per parameter that shows whether a member used it, then how
+    far the model's buffers have moved, each times the samples of the batch. So the mean has all that differs
+    among members after a backward pass, and a step that counts leaves the same bits at all. Each batch begins
+    with the buffers of the last step, so that statistics do not depend on how many there are. Of a model that
+    is spread over the processes of a replica each has the sum of its own part, and all that follows:
+    `tweed.attach.replica` puts them together.
 
     Args:
       groups: per bucket the parameters, by name.
@@ -54,11 +55,11 @@ class MemberGradients(GradientReducer):
         self._total, self._ready = self.like, 0  # over the samples of a batch, and how far it has come
         numels = [one.bucket.values.numel() for one in self.buckets]
         self.parts = numels[:-1]
-        behind = [*(len(one.names) for one in self.buckets), *(one.numel() for one in buffers())]
+        behind = [*(len(one.names) for one in self.buckets), *map(numel, buffers())]
         self.sizes = sum(numels), sum(behind)
 
     def add(self, buffer: Tensor) -> None:
-        """Before the first batch: this becomes the mean of all members', too."""
+        """Before the first batch: this, which is zero at each `drawn`, becomes the mean of all members'."""
         before = self._buffers
         self._buffers = lambda: [*before(), buffer]
         self.sizes = self.sizes[0], self.sizes[1] + buffer.numel()
@@ -95,7 +96,7 @@ class MemberGradients(GradientReducer):
             self._put_in(torch.tensor([float(index in one.given) for index in range(len(one.names))]))
         with torch.no_grad():
             for buffer, before in zip(self._buffers(), self._begun, strict=True):
-                self._put_in(buffer)
+                self._put_in(movement(buffer, before))
                 buffer.copy_(before)
         total, self._total = self._total, self.like
         result = steps.computed(total)
@@ -125,12 +126,12 @@ class MemberGradients(GradientReducer):
     def _put_back(self, result: Tensor) -> list[Sequence[bool]]:
         values = [one.bucket.values for one in self.buckets]
         counts = [len(one.names) for one in self.buckets]
-        sizes = [*(value.numel() for value in values), *counts, *(one.numel() for one in self._buffers())]
+        sizes = [*(value.numel() for value in values), *counts, *map(numel, self._buffers())]
         parts = iter(torch.split_with_sizes(result, sizes))
         for value in values:
             value.copy_(next(parts))
         by_any: list[Sequence[bool]] = [(next(parts) != 0).tolist() for _ in counts]
-        take_means(self._buffers(), parts)
+        move(self._buffers(), self._begun, parts)
         marked = [zip(one.names, used, strict=True) for one, used in zip(self.buckets, by_any, strict=True)]
         self.unused = {name for of_bucket in marked for name, is_used in of_bucket if not is_used}
         return by_any
@@ -150,10 +151,3 @@ def widest(tensors: Sequence[Tensor]) -> Tensor:
     """An empty tensor of the type in which these are summed, where they are."""
     wide = any(tensor.dtype == torch.float64 for tensor in tensors)
     return torch.empty(0, dtype=torch.float64 if wide else torch.float32, device=tensors[0].device)
-
-
-def take_means(buffers: Iterable[Tensor], means: Iterator[Tensor]) -> None:
-    """Buffers become their means; those of whole numbers are rounded."""
-    for buffer in buffers:
-        mean = next(means).view_as(buffer)
-        buffer.copy_(mean if buffer.is_floating_point() else mean.round())

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tweed.attach.member_gradients import take_means, widest
+from tweed.attach.member_buffers import move, movement, numel
+from tweed.attach.member_gradients import widest
 from tweed.cadence import Outer
 from tweed.errors import NonFinite, UsageError
 from tweed.exchange.bucket import Bucket, assign, item
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 class MemberMovement:
     """See the module; `MemberRounds` says when.
 
-    A contribution has the movements of all parameters, then the model's buffers, each times samples. Buffers
-    of whole numbers are rounded.
+    A contribution has the movements of all parameters, then those of the model's buffers, each times samples.
 
     Args:
       params: those that are trained, by name, as they are at each call.
@@ -66,8 +66,8 @@ class MemberMovement:
         self._views = [view for one in self.buckets for view in one.bucket.views]
         self._outer_states = [outer.start(one.bucket.values) if outer else None for one in self.buckets]
         self.like = widest([*shards.values(), *buffers()])
-        numel = sum(one.bucket.values.numel() for one in self.buckets)
-        self.sizes = numel, sum(buffer.numel() for buffer in buffers())
+        count = sum(one.bucket.values.numel() for one in self.buckets)
+        self.sizes = count, sum(map(numel, buffers()))
         self._common: list[Tensor] = []  # parameters, then buffers
         self.result: Tensor | None = None
         self.finite = True
@@ -84,11 +84,11 @@ class MemberMovement:
 
     @torch.no_grad()
     def total(self, samples: int) -> Tensor:
-        """This member's movement, and its buffers, times its samples; the model is the common one again."""
+        """This member's movement, times its samples; the model is the common one again."""
         for view, shard, common in zip(self._views, self._shards(), self._common, strict=False):
             torch.sub(shard, common, out=view)
         values = [one.bucket.values for one in self.buckets]
-        parts = [*values, *(buffer.reshape(-1) for buffer in self._buffers())]
+        parts = [*values, *map(movement, self._buffers(), self._common[len(self._views) :])]
         total = torch.cat([part.to(self.like) for part in parts])
         self.back()
         return total.mul_(samples) if samples else total.zero_()
@@ -112,15 +112,14 @@ class MemberMovement:
                 "learning rate, or clipped gradients, may help; the last checkpoint is as it was"
             )
         values = [one.bucket.values for one in self.buckets]
-        parts = iter(
-            torch.split_with_sizes(self.result, [one.numel() for one in (*values, *self._buffers())])
-        )
+        sizes = [*(one.numel() for one in values), *map(numel, self._buffers())]
+        parts = iter(torch.split_with_sizes(self.result, sizes))
         for value, state in zip(values, self._outer_states, strict=True):
             mean = next(parts).to(value.dtype)
             value.copy_(mean if self._outer is None else self._outer.advance(mean, state))
         for view, shard, common in zip(self._views, self._shards(), self._common, strict=False):
             shard.copy_(common + view)
-        take_means(self._buffers(), parts)
+        move(self._buffers(), self._common[len(self._views) :], parts)
         self.begin()
         self._counts()
 

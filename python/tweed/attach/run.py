@@ -61,6 +61,7 @@ class Run:
     ) -> None:
         optimizers = [optimizer] if isinstance(optimizer, Optimizer) else optimizer
         checks.check_model(model, optimizers, spread=self._takes_shards)
+        checks.check_real(model, strategy, elastic=self._takes_shards)
         self.strategy = strategy
         self.stats = Stats()
         metrics.follow(self.stats)
