@@ -35,8 +35,8 @@ def movement(buffer: Tensor, begun: Tensor) -> Tensor:
     if not now.is_floating_point() and moved.numel() and float(moved.abs().max()) > _MOST_MOVED:
         raise UsageError(
             f"a buffer of whole numbers, {buffer.dtype} of shape {list(buffer.shape)}, has moved by more "
-            f"than {_MOST_MOVED} in a step, and members exchange how far buffers move as floats, which do not "
-            "hold that exactly. Keep such values outside of the model, or in a float buffer"
+            f"than {_MOST_MOVED} in a step, and members exchange how far buffers move as floats, which do "
+            "not hold that exactly. Keep such values outside of the model, or in a float buffer"
         )
     return moved.reshape(-1)
 
