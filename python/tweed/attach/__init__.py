@@ -8,6 +8,7 @@ elastic   members that come and go: which samples are whose, and what an iterati
 settings  what is said of a run beside its strategy
 optimizers  when all of them have stepped, and that no other one does
 trained   the parameters, looked up in the model each time
+last_exchange  whether anything has used its gradients, or it is taken back
 advice    what goes wrong in silence, and what is said of it
 checks    what must hold before ranks train together
 

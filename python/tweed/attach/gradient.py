@@ -1,17 +1,5 @@
 """Exchange of gradients: hooks on parameters put them into buckets while the backward pass runs.
 
-Theory of operation. After an exchange gradients are averages, in views of buckets. What follows decides what
-the exchange was for:
-
-    a step of the attached optimizers        it was used, and what it has changed for later ones stays
-    parameters have moved otherwise          the same: a loop that steps by hand
-    another backward pass, gradients kept    the same: gradients add up to the averages
-    another one, all gradients cleared       it is taken back: the next exchange is as if it had never been
-    another one, some of them cleared        refused, at all ranks
-
-Only where something is kept from one exchange to the next does this matter, as under a codec's residual, and
-only there is it looked at. Ranks say what they found, with the flags of the next exchange.
-
 A view that somebody else holds when an exchange begins is the user's: the bucket moves to other memory.
 """
 
@@ -31,6 +19,7 @@ from torch.nn.modules.module import (
     register_module_parameter_registration_hook,
 )
 
+from tweed.attach.last_exchange import LastExchange
 from tweed.attach.trained import Trained
 from tweed.errors import UsageError
 from tweed.exchange.bucket import GradientBucket, assign, item
@@ -58,12 +47,6 @@ _THROWN_AWAY = (
 _NOT_STEPPED = (
     "no step of the attached optimizer has followed the last exchange, and the server has taken one: its "
     "model would differ. Step after each backward pass that exchanges; or run it within `with run.no_sync():`"
-)
-_PARTLY = (
-    "no step was taken with the gradients of the last exchange, and some of them were cleared, as that of "
-    "{!r}, and others were not, as that of {!r}. So the exchange can neither be used nor be taken back. "
-    "Before a backward pass clear all gradients of the attached model or none: zero_grad() of each of its "
-    "optimizers"
 )
 _LATE = (
     "{!r} got its gradient after those of its backward pass were exchanged. Let FSDP2 finish backward passes "
@@ -105,7 +88,6 @@ class GradientExchange:
       bucket_bytes: size of a full bucket.
       made: what reduces gradients, of the names and parameters of each bucket.
       beside: what the run has beside gradients.
-
     """
 
     def __init__(
@@ -134,15 +116,9 @@ class GradientExchange:
         self._started = 0
         self._task = -1  # number that autograd gave the backward pass whose end is waited for
         self._ended = -1  # and that of one whose gradients were exchanged
-        self._cleared_between = False  # were gradients cleared between two exchanges?
-        self._before: Any = None  # the snapshot before the last exchange, until a step has followed
-        self._is_of_step = False  # the last exchange was within the step that runs
-        self._digest = b""  # of all parameters, as they were then
-        self._given: list[Parameter] = []  # parameters that have a gradient of the last exchange
-        self._thrown_away = False  # all of these were cleared
-        self._partly: UsageError | None = None  # some of these were
-        self._looked = -1  # the backward pass at whose begin that was seen
-        self._refused: UsageError | None = None
+        self._last = LastExchange(params, beside.snapshot)
+        self._cleared_between = False  # were gradients cleared between the last exchange and this one?
+        self._refused: UsageError | None = None  # why this rank cannot take part in the next one
         self._is_spread = any(is_spread(param) for param in params.values())
         self._lock = threading.Lock()  # autograd has one thread per accelerator
         self._hooks: list[Any] = []
@@ -182,22 +158,12 @@ class GradientExchange:
                 self._hooks.append(param.register_hook(self._before_gradient))  # type: ignore[no-untyped-call]
 
     def before(self) -> Any:
-        """The snapshot before the last exchange, if nothing has used it yet; None: there is none."""
+        """The state before the last exchange, if nothing has used that yet; None: something has."""
         self._trained.look()
-        return self._before if self._trained.digest() == self._digest else None
+        return self._last.before()
 
     def _before_gradient(self, gradient: Tensor) -> None:
-        """A backward pass reaches a parameter, whose `grad` is still as it was."""
-        task = torch._C._current_graph_task_id()
-        if self._before is None or task == self._looked:
-            return
-        self._looked = task
-        cleared = [param for param in self._given if param.grad is None]
-        others = [param for param in self._given if param.grad is not None]
-        if not any(bool(param.grad.any()) for param in others):  # type: ignore[union-attr]
-            self._thrown_away = True
-        elif cleared:
-            self._partly = UsageError(_PARTLY.format(self._name(cleared[0]), self._name(others[0])))
+        self._last.see()
 
     def _name(self, param: Parameter) -> str:
         gradients, index = self._place[param]
@@ -238,17 +204,11 @@ class GradientExchange:
         return self.reducer.wanted()
 
     def _settle(self) -> None:
-        self.reducer.says = Verdict.GO_ON
-        cleared = self._before is not None and (self._thrown_away or self._partly is not None)
-        if cleared and not self._is_of_step and self._trained.digest() == self._digest:
-            if self._thrown_away:
-                self.reducer.says = Verdict.TAKE_BACK
-                self._beside.take_back(self._before)
-            else:
-                self._refused = self._refused or self._partly
-        self._thrown_away, self._partly, self._given = False, None, []
-        self._looked, self._is_of_step = torch._C._current_graph_task_id(), self.within_step
-        self._digest, self._before = self._trained.digest(), self._beside.snapshot()
+        self.reducer.says, partly = self._last.verdict()
+        self._refused = self._refused or partly
+        if self.reducer.says is Verdict.TAKE_BACK:
+            self._beside.take_back(self._last.before())
+        self._last.begin(within_step=self.within_step)
 
     def _begin(self) -> None:
         self._open = True
@@ -264,7 +224,7 @@ class GradientExchange:
             raise self._refused
         if self._followed is not self._trained.objects:
             self._follow()
-        self._cleared_between = any(param.grad is None for param in self._given)
+        self._cleared_between = any(param.grad is None for param in self._last.given)
         for gradients, params in zip(self._buckets, self._params, strict=True):
             if not self._is_spread and gradients.bucket.is_shared(params):
                 self.reducer.renew(gradients.bucket)
@@ -319,7 +279,7 @@ class GradientExchange:
                         params[index].grad = spread_as(gradients.bucket.views[index], params[index])
         finally:
             self._end()
-        self._given = [param for param in self._followed if param.grad is not None]
+        self._last.given = [param for param in self._followed if param.grad is not None]
         self._of_all.end_exchange()
         self._fresh = True
 
@@ -340,7 +300,12 @@ class GradientExchange:
         """Exchanges now if gradients are not averages: there was no backward pass, or paused ones alone."""
         if self._open or (not self._fresh and self._wanted()):
             self._exchange()
-        self._fresh, self._passes, self._before = False, 0, None
+        self._passes = 0
+        self._used()
+
+    def _used(self) -> None:
+        self._fresh = False
+        self._last.used()
         self._steps += 1
 
     def check_finite(self) -> None:
@@ -350,8 +315,8 @@ class GradientExchange:
     def after_step(self, norm: float | None) -> None:
         """See `Exchange`."""
         if self.within_step:
-            self._fresh, self._before, self.within_step, self._is_of_step = False, None, False, False
-            self._steps += 1
+            self.within_step = False
+            self._used()
         self.reducer.after_step(norm)
 
     def shards(self) -> Iterator[Any]:
