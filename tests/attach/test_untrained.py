@@ -131,6 +131,7 @@ def test_a_buffer_that_comes_is_refused_at_all_ranks() -> None:
 def changes(rank: int, size: int, strategy: str) -> str:
     """One rank gives a parameter that is not trained another shape, or all ranks a trained one."""
     model = nn.ModuleList([nn.Linear(2, 1), nn.Linear(2, 2).requires_grad_(False)])
+    model.register_buffer("seen", torch.zeros(3))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     run = tweed.attach(model, optimizer, strategy)
     if rank == 1:

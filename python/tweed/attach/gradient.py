@@ -114,6 +114,7 @@ class GradientExchange:
         self._buckets = self.reducer.buckets
         self._open = False
         self._started = 0
+        self._buffers_on_their_way: list[Any] = []
         self._task = -1  # number that autograd gave the backward pass whose end is waited for
         self._ended = -1  # and that of one whose gradients were exchanged
         self._last = LastExchange(params, beside.snapshot)
@@ -198,6 +199,8 @@ class GradientExchange:
 
     def _wanted(self) -> bool:
         """Settles what became of the last exchange, and asks whether there is to be one now."""
+        if self._passes and self.reducer.must_step:
+            raise UsageError(_NOT_STEPPED)
         self._refused = self._trained.look()
         if self.reducer.takes_back:
             self._settle()
@@ -212,12 +215,14 @@ class GradientExchange:
 
     def _begin(self) -> None:
         self._open = True
+        # First, so that a rank that cannot take part has begun the same as all.
+        buffers = self._of_all.broadcast(self._beside.buffers(), self._beside.root)
+        self._buffers_on_their_way = buffers
         self.reducer.steps_taken = self._steps
         self.reducer.begin()
-        if self._passes and self.reducer.must_step:
-            raise UsageError(_NOT_STEPPED)
         if self._refused is not None:
             try:
+                self._of_all.receive(buffers)
                 self.reducer.refuse(self._refused)
             finally:
                 self._end()
@@ -270,9 +275,8 @@ class GradientExchange:
             self._begin()
         try:
             self._start_rest()
-            buffers = self._of_all.broadcast(self._beside.buffers(), self._beside.root)
             contributed = self.reducer.finish()
-            self._of_all.receive(buffers)
+            self._of_all.receive(self._buffers_on_their_way)
             for gradients, params, by_any in zip(self._buckets, self._params, contributed, strict=True):
                 for index in gradients.missing():
                     if by_any[index]:
