@@ -45,9 +45,6 @@ class Untrained:
         self._now, self._comm, self._look = now, comm, look
         self._forms = _forms(now())
 
-    def __len__(self) -> int:
-        return len(self._forms)
-
     def look(self) -> UsageError | None:
         """Why the model can no longer be exchanged; None: it can."""
         forms = _forms(self._now())
