@@ -155,7 +155,8 @@ def attach(  # noqa: PLR0913 - options of a user, by their names
 
     Cost: a broadcast of the model now; then what the strategy sends. Memory: one more copy of the model for
       "gradient" and "model" (buckets; "gradient" needs no other memory for gradients), two for "step" and
-      "difference"; with compression two or three more, see there.
+      "difference"; with compression two or three more, see there, and where gradients are compressed a copy
+      of what the memory keeps, until a step has used the exchange.
     """
     from tweed.attach.group import in_group
     from tweed.attach.member import at_hub
