@@ -92,7 +92,7 @@ class Groups:
         place = _reached(meeting) if self._store is None else self._store
         name = f"epoch {meeting.epoch}.{meeting.attempt}"
         make = _made_beside if self._beside else _made_default
-        self.group = make(
+        group = make(
             name,
             _WhileItHolds(PrefixStore(name, place), self._control, epoch.number),
             (epoch.members.index(self._control.key), len(epoch.members)),
@@ -100,8 +100,9 @@ class Groups:
             # Nothing here goes by wall clocks: one that is set, or a joiner's, may not end the run.
             GroupRequest(compare_clocks=False, missing=epoch.missing, epoch=epoch.number),
         )
+        self._meeting, self.group = meeting, group
+        self._control.in_group = True
         wait.end()
-        self._meeting, self._control.in_group = meeting, True
         self.change, self._last = change(self._last, epoch), epoch
         log.info("epoch %d has %d members. %s", epoch.number, len(epoch.members), self.change.words)
         with self._standing:
@@ -153,7 +154,14 @@ class Groups:
             return epoch.number > last.epoch and key in epoch.members
 
         try:
-            epoch, _ = self._control.wait_for(is_next, _AGAIN_S)
+            # Nobody is lost where a call was broken off at a member, and one that has met already calls.
+            again = partial(is_called, after=max(last, tried))
+            epoch, _ = self._control.wait_for(
+                lambda epoch, meeting: (
+                    is_next(epoch, meeting) or (again(epoch, meeting) and not calls(epoch, meeting))
+                ),
+                _AGAIN_S,
+            )
         except DeadlineExceeded:
             # Nobody is lost, and all meet again; or there can be no next epoch yet, and they wait for one.
             epoch, _ = self._control.wait_for(
@@ -173,9 +181,10 @@ class Groups:
             if is_called(epoch, meeting):
                 return epoch, meeting
         self._store = TCPStore(self._control.host, 0, is_master=True, wait_for_workers=False)
-        meeting = Meeting(epoch.number, self._attempt(epoch), self._store.port, self._control.host)
-        self._control.call_meeting(meeting)
-        return epoch, meeting
+        # Before others hear of it: whatever comes between, the next one has another number.
+        self._tried = Meeting(epoch.number, self._attempt(epoch), self._store.port, self._control.host)
+        self._control.call_meeting(self._tried)
+        return epoch, self._tried
 
     def _attempt(self, epoch: Epoch) -> int:
         """The number of the next one to meet in an epoch."""
