@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from threading import Lock
@@ -64,6 +64,7 @@ class Groups:
         self._control, self._timeout_s = control, timeout_s
         self._members: tuple[str, ...] = ()  # of the group that stands; none: it may not be aborted
         self._without: frozenset[frozenset[str]] = frozenset()  # links that it does not use
+        self._lives: Mapping[str, int] = {}  # of its members
         self._standing = Lock()
         self._beside = dist.is_initialized()  # there is a default group, of other processes
         self.group: dist.ProcessGroup | None = None
@@ -107,6 +108,7 @@ class Groups:
         log.info("epoch %d has %d members. %s", epoch.number, len(epoch.members), self.change.words)
         with self._standing:
             self._members, self._without = epoch.members, epoch.cut
+            self._lives = dict(zip(epoch.members, epoch.lives, strict=False))
         self._changed(self._control.epoch)  # the next one may have come while there was nothing to abort
         return epoch.members
 
@@ -127,7 +129,7 @@ class Groups:
     def _changed(self, epoch: Epoch) -> None:
         """There is a next epoch: calls that wait for who is lost with it are aborted."""
         with self._standing:
-            if breaks(self._members, self._meeting.epoch, epoch, self._without):
+            if breaks(self._members, self._meeting.epoch, epoch, self._without, self._lives):
                 self.abort()
 
     def abort(self) -> None:
@@ -261,10 +263,18 @@ def _reached(meeting: Meeting) -> TCPStore:
     return TCPStore(meeting.host, meeting.port, is_master=False, timeout=timedelta(seconds=_STORE_S))
 
 
-def breaks(members: Sequence[str], last: int, epoch: Epoch, without: Collection[frozenset[str]] = ()) -> bool:
+def breaks(
+    members: Sequence[str],
+    last: int,
+    epoch: Epoch,
+    without: Collection[frozenset[str]] = (),
+    lives: Mapping[str, int] | None = None,
+) -> bool:
     """Whether calls of the group that these members made for epoch `last` may wait for a member that is lost,
-    or over a link that it is not `without`."""
+    or over a link that it is not `without`. Who is in again as another of its `lives` was lost."""
     unknown = epoch.number > last + 1  # of those between nothing is known
-    lost = not set(members) <= set(epoch.members)
+    now = dict(zip(epoch.members, epoch.lives, strict=False))
+    replaced = any(now.get(key, life) != life for key, life in (lives or {}).items() if key in members)
+    lost = replaced or not set(members) <= set(epoch.members)
     cut = any(pair <= set(members) for pair in epoch.cut - set(without))
     return (lost or cut) and (epoch.broken or unknown)
