@@ -147,6 +147,13 @@ def test_calls_are_aborted_if_a_member_of_the_group_is_lost(
     assert not breaks("", 1, epoch)  # no group stands
 
 
+@pytest.mark.parametrize(("life", "aborted"), [(0, False), (1, True)])
+def test_calls_are_aborted_if_a_member_is_another_life_of_its_key(life: int, aborted: bool) -> None:
+    epoch = Epoch(2, ("a", "b"), broken=True, lives=(0, life))
+    assert breaks("ab", 1, epoch, lives={"a": 0, "b": 0}) is aborted
+    assert not breaks("a", 1, epoch, lives={"a": 0}), "it was none of the group"
+
+
 class Abortable:
     """A group."""
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import accumulate
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import pytest
@@ -14,10 +16,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tweed.elastic.sums import WholeSums
-from tweed.errors import PeerLost
+from tweed.errors import PeerLost, TweedError
 
-_GROUP: Any = None  # no group is asked for anything
 _MEMBERS = 3
+_GROUP: Any = SimpleNamespace(size=lambda: _MEMBERS)
 
 
 class Done:
@@ -39,6 +41,24 @@ class Alike:
         return Done()
 
 
+class Alone:
+    """What one member contributes."""
+
+    def __call__(self, part: Tensor, group: Any, async_op: bool) -> Done:
+        self.part = part.clone()
+        return Done()
+
+
+class Given(NamedTuple):
+    """What all contribute."""
+
+    total: Tensor
+
+    def __call__(self, part: Tensor, group: Any, async_op: bool) -> Done:
+        part.copy_(self.total)
+        return Done()
+
+
 def wanted(contribution: Tensor, samples: int) -> list[float]:
     return [_MEMBERS * value for value in [*contribution.tolist(), samples]]
 
@@ -54,7 +74,7 @@ def test_a_sum_is_the_same_whatever_of_it_has_begun_early(
             sums.start(contribution, numel, _GROUP, step=0, met=1)
             assert calls.begun == [part for part, end in zip(parts, ends, strict=True) if end <= numel]
         assert sums(contribution, 5, _GROUP, step=0, met=1).tolist() == wanted(contribution, 5)
-        assert calls.begun == [*parts, behind + 1]
+        assert calls.begun == [*parts, behind + 2]
     assert torch.equal(contribution, before)
 
 
@@ -65,7 +85,7 @@ def test_what_began_in_a_group_that_broke_or_in_another_step_is_not_in_the_sum()
         assert sums(other, 2, _GROUP, step=0, met=2).tolist() == wanted(other, 2)
         sums.start(one, 4, _GROUP, step=1, met=2)
         assert sums(other, 2, _GROUP, step=2, met=2).tolist() == wanted(other, 2)
-        assert calls.begun == [2, 2, 2, 2, 2, 2, 2, 2, 2]
+        assert calls.begun == [2, 2, 2, 3, 2, 2, 2, 2, 3]
 
 
 def test_a_sum_that_fails_leaves_nothing_that_the_next_one_would_take() -> None:
@@ -74,3 +94,32 @@ def test_a_sum_that_fails_leaves_nothing_that_the_next_one_would_take() -> None:
         sums(one, 1, _GROUP, step=0, met=1)
     with patch("torch.distributed.all_reduce", Alike()):
         assert sums(other, 2, _GROUP, step=0, met=2).tolist() == wanted(other, 2)
+
+
+@pytest.mark.parametrize("members", [2, 3, 1024])
+def test_a_contribution_to_another_step_is_seen_by_all_that_sum_it(members: int) -> None:
+    group: Any = SimpleNamespace(size=lambda: members)
+    for step, others in ((7, 8), (8, 7), (2**20, 2**20 + 1), (5, 1000)):
+        mine, theirs = Alone(), Alone()
+        for sums, at in ((mine, step), (theirs, others)):
+            with patch("torch.distributed.all_reduce", sums), suppress(TweedError):
+                WholeSums()(torch.ones(2), 4, group, step=at, met=1)
+        for at in (step, others):
+            together = Given((members - 1) * mine.part + theirs.part)
+            with (
+                patch("torch.distributed.all_reduce", together),
+                pytest.raises(TweedError, match=f"sum of step {at} has contributions to other steps"),
+            ):
+                WholeSums()(torch.ones(2), 4, group, step=at, met=1)
+        with patch("torch.distributed.all_reduce", Given(members * mine.part)):
+            assert WholeSums()(torch.ones(2), 4, group, step=step, met=1)[-1] == 4 * members
+
+
+def test_a_part_whose_begin_was_broken_off_may_fly() -> None:
+    sums = WholeSums([2])
+    with (
+        patch("torch.distributed.all_reduce", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        sums.start(torch.ones(3), 2, _GROUP, step=0, met=1)
+    assert sums.stop() and not sums.stop()

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from tests.elastic.interrupts import Interruptible
 from tests.elastic.members import kill_me, stop_me
 from tests.simulate.test_elastic import BATCH, NUMEL, SAMPLES, gradient
 from tweed.data.sampler import GlobalOrder, Sampler
@@ -41,7 +42,7 @@ class Trainee:
         self.optimizer = torch.optim.SGD(model, lr=lr, momentum=0.9)
         self.keep = {"model": model, "optimizer": self.optimizer}
 
-    def step(self, run: ElasticRun, before: Callable[[], None] = lambda: None) -> None:
+    def step(self, run: ElasticRun | Interruptible, before: Callable[[], None] = lambda: None) -> None:
         """One, of all members; `before` is called when there is something to compute."""
 
         def of_samples(samples: Sequence[int]) -> Tensor:

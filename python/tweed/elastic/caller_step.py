@@ -62,18 +62,17 @@ class CallerStep:
 
     def end(self) -> bool:
         """The caller is within none. Returns whether it has another state now."""
-        self._start, self._means = None, []
-        if self._held is None:
-            return False
-        self.load(self._held)
-        self._held = None
-        return True
+        held = self._held
+        if held is not None:
+            self.load(held)
+        self._start, self._means, self._held = None, [], None
+        return held is not None
 
     def has(self, mean: Tensor, where: Sequence[int]) -> None:
         """The caller has the mean of a step that counts, `[numel]`, which stays as it is."""
         self.steps += not self._means
         if self._start is not None:
-            self._means.append([mean, [*where]])
+            self._means = [*self._means, [mean, [*where]]]
 
     def state(self, sampler: Sampler, result: Tensor | None) -> State:
         """What others get: where the steps are, if this is no caller's step, and the result of the last."""

@@ -304,6 +304,11 @@ class Control:
             self._ticks = self._ticks or self._joiners.asks_in
             return result
 
+    def cut_short(self) -> None:
+        """This joiner was interrupted while it took what members give: it is cut off from that."""
+        with self._changed:
+            self._joiners.cut_short()
+
     def close(self, timeout_s: float = 10.0) -> None:
         """Ends the links, when joiners have what is kept for them: the others see this process as lost."""
         until = time.monotonic() + timeout_s

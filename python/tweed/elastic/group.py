@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from threading import Lock
@@ -64,6 +64,7 @@ class Groups:
         self._control, self._timeout_s = control, timeout_s
         self._members: tuple[str, ...] = ()  # of the group that stands; none: it may not be aborted
         self._without: frozenset[frozenset[str]] = frozenset()  # links that it does not use
+        self._lives: Mapping[str, int] = {}  # of its members
         self._standing = Lock()
         self._beside = dist.is_initialized()  # there is a default group, of other processes
         self.group: dist.ProcessGroup | None = None
@@ -92,7 +93,7 @@ class Groups:
         place = _reached(meeting) if self._store is None else self._store
         name = f"epoch {meeting.epoch}.{meeting.attempt}"
         make = _made_beside if self._beside else _made_default
-        self.group = make(
+        group = make(
             name,
             _WhileItHolds(PrefixStore(name, place), self._control, epoch.number),
             (epoch.members.index(self._control.key), len(epoch.members)),
@@ -100,12 +101,14 @@ class Groups:
             # Nothing here goes by wall clocks: one that is set, or a joiner's, may not end the run.
             GroupRequest(compare_clocks=False, missing=epoch.missing, epoch=epoch.number),
         )
+        self._meeting, self.group = meeting, group
+        self._control.in_group = True
         wait.end()
-        self._meeting, self._control.in_group = meeting, True
         self.change, self._last = change(self._last, epoch), epoch
         log.info("epoch %d has %d members. %s", epoch.number, len(epoch.members), self.change.words)
         with self._standing:
             self._members, self._without = epoch.members, epoch.cut
+            self._lives = dict(zip(epoch.members, epoch.lives, strict=False))
         self._changed(self._control.epoch)  # the next one may have come while there was nothing to abort
         return epoch.members
 
@@ -126,7 +129,7 @@ class Groups:
     def _changed(self, epoch: Epoch) -> None:
         """There is a next epoch: calls that wait for who is lost with it are aborted."""
         with self._standing:
-            if breaks(self._members, self._meeting.epoch, epoch, self._without):
+            if breaks(self._members, self._meeting.epoch, epoch, self._without, self._lives):
                 self.abort()
 
     def abort(self) -> None:
@@ -153,7 +156,14 @@ class Groups:
             return epoch.number > last.epoch and key in epoch.members
 
         try:
-            epoch, _ = self._control.wait_for(is_next, _AGAIN_S)
+            # Nobody is lost where a call was broken off at a member, and one that has met already calls.
+            again = partial(is_called, after=max(last, tried))
+            epoch, _ = self._control.wait_for(
+                lambda epoch, meeting: (
+                    is_next(epoch, meeting) or (again(epoch, meeting) and not calls(epoch, meeting))
+                ),
+                _AGAIN_S,
+            )
         except DeadlineExceeded:
             # Nobody is lost, and all meet again; or there can be no next epoch yet, and they wait for one.
             epoch, _ = self._control.wait_for(
@@ -173,9 +183,10 @@ class Groups:
             if is_called(epoch, meeting):
                 return epoch, meeting
         self._store = TCPStore(self._control.host, 0, is_master=True, wait_for_workers=False)
-        meeting = Meeting(epoch.number, self._attempt(epoch), self._store.port, self._control.host)
-        self._control.call_meeting(meeting)
-        return epoch, meeting
+        # Before others hear of it: whatever comes between, the next one has another number.
+        self._tried = Meeting(epoch.number, self._attempt(epoch), self._store.port, self._control.host)
+        self._control.call_meeting(self._tried)
+        return epoch, self._tried
 
     def _attempt(self, epoch: Epoch) -> int:
         """The number of the next one to meet in an epoch."""
@@ -252,10 +263,18 @@ def _reached(meeting: Meeting) -> TCPStore:
     return TCPStore(meeting.host, meeting.port, is_master=False, timeout=timedelta(seconds=_STORE_S))
 
 
-def breaks(members: Sequence[str], last: int, epoch: Epoch, without: Collection[frozenset[str]] = ()) -> bool:
+def breaks(
+    members: Sequence[str],
+    last: int,
+    epoch: Epoch,
+    without: Collection[frozenset[str]] = (),
+    lives: Mapping[str, int] | None = None,
+) -> bool:
     """Whether calls of the group that these members made for epoch `last` may wait for a member that is lost,
-    or over a link that it is not `without`."""
+    or over a link that it is not `without`. Who is in again as another of its `lives` was lost."""
     unknown = epoch.number > last + 1  # of those between nothing is known
-    lost = not set(members) <= set(epoch.members)
+    now = dict(zip(epoch.members, epoch.lives, strict=False))
+    replaced = any(now.get(key, life) != life for key, life in (lives or {}).items() if key in members)
+    lost = replaced or not set(members) <= set(epoch.members)
     cut = any(pair <= set(members) for pair in epoch.cut - set(without))
     return (lost or cut) and (epoch.broken or unknown)

@@ -151,14 +151,18 @@ class Joiners:
             if donor.is_late(step):
                 self._refuse(key, donor, "a donor was past the step at which it was to copy", final=False)
             elif donor.wants_state(step):
-                found = state()
+                found, donor = state(), donor.copy()
                 donor.state(found, found.structure() if donor.part == 0 else b"", now)
+                self._donors[key] = donor  # a whole state, whatever ends this call
 
     def give_result(self, step: int, result: Tensor, where: Sequence[int], mark: int, now: float) -> None:
         """This step counts, with this result, `[numel]`, where the steps are then, and `mark_of` both."""
         for key, donor in list(self._donors.items()):
+            donor = donor.copy()
             if why := donor.result(step, result, where, mark, now):
                 self._refuse(key, donor, why, final=True)
+            else:
+                self._donors[key] = donor
 
     def entered(self, members: Sequence[str] | None = None) -> None:
         """These, or all, get no more than what is kept for them: they have entered an epoch."""
@@ -192,8 +196,8 @@ class Joiners:
         self._donors[joiner] = Donor(give, give.donors.index(self.key))
 
     def _refuse(self, key: str, donor: Donor, why: str, *, final: bool) -> None:
-        self._donors.pop(key)
         self._says.append((key, packed(Refused(donor.order.attempt, why, final))))
+        self._donors.pop(key)
 
     # Taking.
 
@@ -228,6 +232,11 @@ class Joiners:
         if self.refused is not None and self.refused.final:
             raise PeerLost(f"this process cannot join: {self.refused.reason}")
         return None
+
+    def cut_short(self) -> None:
+        """A part of what is copied may be lost here."""
+        if self._copy is not None and self.refused is None:
+            self.refused = Refused(self._copy.attempt, "this process was interrupted", final=False)
 
     def is_in(self) -> None:
         """It has all that the others have: nothing is copied any more, and nothing kept for it."""

@@ -5,11 +5,16 @@ it founds, or goes on from a checkpoint    the state of the begin, or the stored
 it joins                                   a copy of the members' state, and takes results behind that
 a sum is formed, or others have it         one step more that counts, and joiners are given it
 it lacks what others have                  the whole state of another member
+
+An exception may come anywhere, such as that of a signal's handler. So what is moved is a copy, which takes
+its place by one assignment at the end: before that nothing has happened, and it can be done again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -39,6 +44,7 @@ class LocalState:
     def __init__(self, control: Control, kept: Kept, sampler: Sampler) -> None:
         self._control, self.kept = control, kept
         self.member, self.step, self.given = Member(control.key, sampler), CallerStep(kept), 0
+        self._told = -1  # the steps of which joiners were told last
 
     @property
     def now(self) -> State:
@@ -54,7 +60,7 @@ class LocalState:
             self.member = Member(self._control.key, given.sampler)
             self.member.copied(given.sampler, given.result)
             self.step.load(stored)
-        self._loaded()
+        self._loaded(self.member)
 
     def join(self, state: State | None) -> None:
         """Members have given this to a joiner; None: it gets it as it is let in. Raises: see `Kept`."""
@@ -64,35 +70,64 @@ class LocalState:
         given = self.kept.given(state, self.member.sampler)
         if given.result is None:
             raise DataError("the state is of no step that counts")
-        self.member = Member(self._control.key, given.sampler, given.result)
-        self._take_over(state, given)
+        self._take_over(state, given, Member(self._control.key, given.sampler, given.result))
 
     def replace(self, state: State) -> None:
         """Another member has given its whole state."""
-        given = self.kept.given(state, self.member.sampler)
-        self.member.copied(given.sampler, given.result)
-        self._take_over(state, given)
+        given, member = self.kept.given(state, self.member.sampler), self._copy()
+        member.copied(given.sampler, given.result)
+        self._take_over(state, given, member)
+
+    def contribute(self, total: Tensor, samples: int | None) -> None:
+        """See `Member.contribute`."""
+        member = self._copy()
+        if member.commit.contribution is not None:  # to which this is added
+            member.commit.contribution = member.commit.contribution.clone()
+        member.contribute(total, samples)
+        self.member = member
 
     def summed(self, total: Tensor) -> None:
         """A step counts: the sum of all members' addends, `[numel + 1]`."""
-        self.member.summed(total)
-        self._counted()
+        member = self._copy()
+        member.summed(total)
+        self.member = member
+        self.tell()
 
     def take(self, result: Tensor, where: Sequence[int]) -> None:
         """A step counts with what another member has, `[numel]`, and where its steps are with that."""
-        self.member.take(result, where)
-        self._counted()
+        member = self._copy()
+        member.take(result, where)
+        self.member = member
+        self.tell()
 
-    def result(self) -> Tensor:
-        """The mean of the step that has come to count, which the caller has from now on. Raises: UsageError
-        if there is none."""
+    def follow(self, result: Tensor, where: Sequence[int]) -> None:
+        """The same at a joiner, which tells nobody."""
+        member = self._copy()
+        member.take(result, where)
+        self._control.step(member.counted)
+        self.member, self._told = member, member.counted
+
+    def tell(self) -> None:
+        """Joiners are told of the step that has come to count, if they were not yet."""
+        step, result = self.member.counted, self.member.commit.result
+        if step != self._told and step > self.given:
+            assert result is not None  # it is kept
+            self._control.step(step)
+            self._control.give_result(step - 1, result, self.member.sampler.where)
+        self._told = step
+
+    def result(self, *, copied: bool = False) -> Tensor:
+        """The mean of the step that has come to count, or a copy, which the caller has from now on. Raises:
+        UsageError if there is none."""
         if self.member.counted == self.given:
             raise UsageError("no step counts yet: call due() and contribute() until due() gives None")
-        self.given += 1
-        mean = self.member.commit.result
+        self.tell()
+        mean, step = self.member.commit.result, copy(self.step)
         assert mean is not None  # of the step that just counted
-        self.step.has(mean, self.member.sampler.where)
-        return mean
+        step.has(mean, self.member.sampler.where)
+        found = mean.clone() if copied else mean
+        self.step, self.given = step, self.given + 1
+        return found
 
     def begin_step(self) -> None:
         """See `ElasticRun.begin_step`."""
@@ -102,19 +137,21 @@ class LocalState:
     def end_step(self) -> None:
         """The caller is within no step of several means."""
         if self.step.end():
-            self._loaded()
+            self._loaded(self.member)
 
-    def _take_over(self, state: State, given: Given) -> None:
+    def _take_over(self, state: State, given: Given, member: Member) -> None:
         if self.step.take_over(state, given):
-            self._loaded()
+            self._loaded(member)
+        else:
+            self.member = member
 
-    def _loaded(self) -> None:
+    def _loaded(self, member: Member) -> None:
         """The caller has another state."""
-        self.given = self.member.counted
-        self._control.step(self.given)
+        self._control.step(member.counted)
+        self.member, self.given, self._told = member, member.counted, member.counted
 
-    def _counted(self) -> None:
-        step, result = self.member.counted, self.member.commit.result
-        assert result is not None  # it has just been kept
-        self._control.step(step)
-        self._control.give_result(step - 1, result, self.member.sampler.where)
+    def _copy(self) -> Member:
+        """To be moved. Tensors are the same."""
+        member = copy(self.member)
+        member.commit = replace(member.commit)
+        return member

@@ -3,12 +3,22 @@
 They meet, and tell each other what they have. Who is cut off from the results of others, or has just begun,
 gets the whole state of one that has all; who lacks the last step gets its result. Then all can go on, or form
 the last step anew from what they have kept: `tweed.exchange.member` says which.
+
+a group   moved by                                        to
+WHOLE     `calls`: those begin that all members make      BROKEN, until they have ended
+BROKEN    they have ended here                            WHOLE
+          a loss, or any other exception out of them      BROKEN, until there is another group
+          `regroup`: all meet                             WHOLE, the next one
+
+A call that was broken off at one member, as by a signal's handler, would be met by the next one of another.
+So there is no next one: the group ends at all, and they meet again, in the same epoch if nobody is lost.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch.distributed as dist
@@ -21,7 +31,7 @@ from tweed.elastic.group import Groups
 from tweed.elastic.local_state import LocalState
 from tweed.elastic.messages import Meeting
 from tweed.elastic.state import broadcast
-from tweed.errors import Aborted, DeadlineExceeded, Evicted, PeerLost
+from tweed.errors import Aborted, DeadlineExceeded, Evicted, PeerLost, TweedError
 from tweed.exchange.commit import Take
 from tweed.exchange.member import Standing
 
@@ -43,6 +53,7 @@ class Regrouping:
     Attributes:
       epochs, changes, members: see `ElasticRun`.
       writers: ranks of those that write parts of a checkpoint.
+      is_broken: calls of the group have begun here that have not ended as they should.
     """
 
     def __init__(self, control: Control, local: LocalState, timeout_s: float, place: str) -> None:
@@ -53,6 +64,7 @@ class Regrouping:
         self.changes: list[Change] = []
         self.members: tuple[str, ...] = ()
         self.writers: list[int] = []
+        self.is_broken = False
 
     @property
     def epoch(self) -> int:
@@ -78,6 +90,19 @@ class Regrouping:
         """Ends the calls of the group, if there is one, at all its members."""
         self._groups.abort()
 
+    @contextmanager
+    def calls(self) -> Iterator[None]:
+        """A body of calls that all members make. Any exception out of it is an end of the group, at all."""
+        self.is_broken = True  # first: while one exception is handled another may come
+        try:
+            yield
+        except (TweedError, *LOSSES):
+            raise  # the others see so too
+        except BaseException:
+            self.abort()
+            raise
+        self.is_broken = False
+
     def is_in(self, epoch: Epoch, meeting: Meeting) -> bool:
         """This process is a member of it."""
         return self._control.key in epoch.members
@@ -96,7 +121,9 @@ class Regrouping:
         """The group of the next epoch, after a loss; returns when its members know what to do first."""
         while True:
             try:
-                self.enter()
+                self.abort()  # others may wait in what was broken off here
+                with self.calls():
+                    self.enter()
                 return
             except LOSSES as error:
                 ends = isinstance(error, DeadlineExceeded) and not self.stands
@@ -104,7 +131,7 @@ class Regrouping:
                     raise
 
     def enter(self) -> None:
-        """The same, once. Raises: `LOSSES`."""
+        """The same, once, within `calls`. Raises: `LOSSES`."""
         members = self.members = self._groups.form()
         self.epochs.append(self.epoch)
         self.changes.append(self._groups.change)

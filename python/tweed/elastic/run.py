@@ -33,7 +33,7 @@ from tweed.elastic.messages import Meeting
 from tweed.elastic.regrouping import LOSSES, Regrouping
 from tweed.elastic.state import Stateful
 from tweed.elastic.sums import Sum, WholeSums
-from tweed.errors import Left, TweedError, UsageError
+from tweed.errors import Aborted, Left, TweedError, UsageError
 from tweed.exchange.engine import settings
 from tweed.exchange.finite import is_finite
 from tweed.exchange.member import Ahead, Member
@@ -89,7 +89,8 @@ class ElasticRun:
         self._begun = -1  # the step before which this process, as rank 0, has done what comes first
         self._wrote = (0, 0)  # the step and the epoch of which this process has written its part
         self._offered = -1  # the step at whose begin this process has copied what joiners were to get
-        self._checked = (-1, 0)  # the step and the epoch at which members have compared what they keep
+        self._checked = (-1, 0)  # the step and the group at which members have compared what they keep
+        self._follows = False  # this joiner takes what others give
         control.begin([*settings(), f"check_every {check_every}", f"objects {sorted(keep or {})}", *terms])
         if control.joins:
             self._copy()
@@ -159,7 +160,7 @@ class ElasticRun:
         """
         while (samples := self.due(first)) is not None:
             self.contribute(gradient(samples).clone())  # it may be one tensor each time
-        return self.result().clone()
+        return self._local.result(copied=True)
 
     def due(self, first: Callable[[], None] | None = None) -> list[int] | None:
         """Goes on to where this process has samples to compute; None: the next step counts, see `result`.
@@ -171,7 +172,15 @@ class ElasticRun:
         """
         local = self._local
         self._member.repeat(local.step.is_within)
+        if self._follows:  # it was broken off here, and what came may be lost
+            self._control.cut_short()
+            self._follows = False
         while not local.step.is_held and self._member.counted == local.given:
+            if self._regrouping.is_broken:
+                self._stop_sum()
+                self._regrouping.regroup()
+                self._paused()
+                continue
             if self._control.is_out(local.given, self._regrouping.epoch):
                 self._leave()
                 raise Left(f"this process has left with {local.given} steps")
@@ -181,16 +190,12 @@ class ElasticRun:
             if self._member.behind:
                 self._follow()
                 continue
-            self._since = time.monotonic()
-            try:
-                if (samples := self._go_on(first)) is not None:
-                    return samples
-                continue
-            except LOSSES:
-                pass  # the error has hold of what was to be summed, and ends here
-            self._stop_sum()
-            self._regrouping.regroup()
-            self._paused()
+            self._since, samples = time.monotonic(), None
+            # An error has hold of what was to be summed, and ends here.
+            with suppress(*LOSSES), self._regrouping.calls():
+                samples = self._go_on(first)
+            if samples is not None and not self._regrouping.is_broken:
+                return samples
         return None
 
     def _go_on(self, first: Callable[[], None] | None) -> list[int] | None:
@@ -206,6 +211,8 @@ class ElasticRun:
                 self._write(self._checkpoints)
         self._begin(first)
         if (samples := self._member.samples()) is not None:
+            if self._total.stop():
+                raise Aborted("the sum of a step had begun, and its contribution was broken off")
             return samples
         contribution, samples_in_it = self._member.contribution
         self._local.summed(self._total(contribution, samples_in_it, *self._sum_of))
@@ -234,14 +241,14 @@ class ElasticRun:
         """The first `ready` values of what is to be contributed, `[numel]`, are there, and stay as they are:
         their sum begins, beside what is still computed. Only of a contribution with all samples that are due;
         `contribute` has it whole."""
-        if self._member.commit.contribution is None:
-            with suppress(*LOSSES):  # such a group stays broken, and `due` finds it so
+        if self._member.commit.contribution is None and not self._regrouping.is_broken:
+            with suppress(*LOSSES), self._regrouping.calls():  # `due` finds it broken then
                 self._total.start(contribution, ready, *self._sum_of)
 
     def contribute(self, total: Tensor, samples: int | None = None) -> None:
         """The sum of the gradients of the first `samples` of those that are due, `[numel]`; None: of all.
         It is kept as it is until the step counts, so it must stay so."""
-        self._member.contribute(total, samples)
+        self._local.contribute(total, samples)
 
     def result(self) -> Tensor:
         """The mean of the step that has come to count, `[numel]`: the caller's model has it from now on.
@@ -286,8 +293,10 @@ class ElasticRun:
         """
         self._local.end_step()
         with suppress(Left):
+            if self._regrouping.is_broken and not self._member.behind:
+                self._regrouping.regroup()
             while self._regrouping.stands and not self._member.behind:
-                try:
+                with suppress(*LOSSES), self._regrouping.calls():
                     if self._checkpoints is not None:
                         self._write(self._checkpoints)
                         self._checkpoints.wait()
@@ -295,8 +304,7 @@ class ElasticRun:
                     self._begin(first)
                     dist.barrier(self._regrouping.group)
                     break
-                except LOSSES:
-                    self._regrouping.regroup()
+                self._regrouping.regroup()
         if self._checkpoints is not None:
             self._checkpoints.wait()  # who has left may have a part to write
         self._regrouping.leave()
@@ -337,7 +345,7 @@ class ElasticRun:
 
     def _check(self) -> None:
         """Members have the same bytes."""
-        now = (self.counted, self._regrouping.epoch)
+        now = (self.counted, len(self.epochs))
         if self._check_every == 0 or self.counted % self._check_every != 0 or self._checked == now:
             return
         self._checked = now
@@ -370,14 +378,23 @@ class ElasticRun:
         while state is None:
             state = self._control.take_state(own_bytes, max(0.0, until - time.monotonic()))
             if state is None and not self._control.must_ask_again:
-                self._local.join(None)
-                self._control.wait_for(regrouping.is_in, self._timeout_s, "epoch with this process")
+                with regrouping.calls():
+                    self._local.join(None)
+                    self._control.wait_for(regrouping.is_in, self._timeout_s, "epoch with this process")
                 regrouping.regroup()
                 return
         self._local.join(state)
 
     def _follow(self) -> None:
         """This joiner takes the next step's result from the others, or enters the epoch that lets it in."""
+        self._follows = True
+        if self._control.must_ask_again:
+            self._copy()
+        else:
+            self._take_next()
+        self._follows = False
+
+    def _take_next(self) -> None:
         results: list[tuple[Tensor, Sequence[int]]] = []
         like = self._member.commit.result
         assert like is not None  # it was given
@@ -394,8 +411,7 @@ class ElasticRun:
         if self._control.must_ask_again:
             self._copy()
         elif results:
-            self._member.take(*results[0])
-            self._control.step(self._member.counted)
+            self._local.follow(*results[0])
             if not self._member.behind:
                 self._control.entered(self.members, behind=False)
         else:

@@ -4,6 +4,8 @@ A part may begin to be summed while the backward pass still computes what is beh
 same parts, in one order; so it does not matter which of them begins one early, and which, with samples of a
 lost member or none of its own, begins all when it has computed. If a group breaks, what has begun ends with
 it: the next one sums contributions anew, which are kept whole until the step counts.
+
+Behind the samples each member contributes a mark of its step: if one is of another step, all see it.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Protocol
 import torch.distributed as dist
 from torch import Tensor
 
+from tweed.errors import TweedError
 from tweed.exchange.communicator import Communicator, Stats, Wait
 
 
@@ -56,43 +59,57 @@ class WholeSums:
         self._of = (-1, -1)  # the step and the group of what has begun
         self._total: Tensor | None = None
         self._works: list[dist.Work] = []  # of its parts, as far as they have begun
+        self._flies = False  # one may have begun
 
     def start(self, contribution: Tensor, ready: int, group: dist.ProcessGroup, step: int, met: int) -> None:
         """See `Sum`."""
         total = self._begun(contribution, step, met)
         for begin, end in pairwise(self._ends[len(self._works) :]):
             if end <= ready:
+                self._flies = True
                 self._works.append(_started(total[begin:end].copy_(contribution[begin:end]), group))
 
     def __call__(
         self, contribution: Tensor, samples: int, group: dist.ProcessGroup, step: int, met: int
     ) -> Tensor:
         """See `Sum`."""
-        wait, last = Wait(group), self._ends[-1]
+        wait, last, mark = Wait(group), self._ends[-1], _mark(step, group.size())
         self.start(contribution, contribution.numel(), group, step, met)
         total = self._begun(contribution, step, met)
-        total[last:-1] = contribution[last:]
-        total[-1] = samples
+        total[last:-2] = contribution[last:]
+        total[-2], total[-1] = samples, mark
+        self._flies = True
         works = [*self._works, _started(total[last:], group)]
-        self.stop()
         for work in works:
             work.wait()
+        self.stop()
         self._stats.bytes_exchanged += total.numel() * total.element_size()
         self._stats.waiting_s += wait.seconds()
         wait.end()
-        return total
+        if total[-1] != group.size() * mark:
+            raise TweedError(
+                f"the sum of step {step} has contributions to other steps in it, and counts nowhere: the "
+                "call of a member was broken off, and it went on in the same group. Call for the step again, "
+                "at all members: they meet anew"
+            )
+        return total[:-1]
 
     def stop(self) -> bool:
         """See `Sum`."""
-        begun = bool(self._works)
-        self._works, self._total, self._of = [], None, (-1, -1)
-        return begun
+        flies = self._flies
+        self._works, self._total, self._of, self._flies = [], None, (-1, -1), False
+        return flies
 
     def _begun(self, contribution: Tensor, step: int, met: int) -> Tensor:
         if self._total is None or self._of != (step, met):
-            self._total, self._works = contribution.new_empty(contribution.numel() + 1), []
+            self._total, self._works = contribution.new_empty(contribution.numel() + 2), []
             self._of = (step, met)
         return self._total
+
+
+def _mark(step: int, size: int) -> int:
+    """Of a step: the sum of so many is exact in 24 bits, and unlikely that of others."""
+    return (step * 0x9E3779B1 % (1 << 32)) >> (8 + (size - 1).bit_length())
 
 
 def _started(part: Tensor, group: dist.ProcessGroup) -> dist.Work:

@@ -33,7 +33,7 @@ import struct
 import zlib
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from torch import Tensor
@@ -78,10 +78,15 @@ class Donor:
     kept: int = 0
     begun: bool = False
     ending: bool = False
+    next_step: int = 0  # whose result is not given yet
     _queue: deque[tuple[int, int, int, int, int, memoryview]] = field(default_factory=deque)
     _flying: int = 0
     _window: Window = field(default_factory=Window)
     _first_result: float = 0.0
+
+    def copy(self) -> Donor:
+        """To be moved, and to take its place then."""
+        return replace(self, _queue=self._queue.copy())
 
     def is_late(self, step: int) -> bool:
         """Its step is over, and nothing was copied."""
@@ -106,8 +111,9 @@ class Donor:
     def result(self, step: int, result: Tensor, where: Sequence[int], mark: int, now: float) -> str:
         """The result of a step that counts, `[numel]`, where the steps are then, as `Sampler.where` has it,
         and `mark_of` both. Returns why it cannot be given, or nothing."""
-        if not self.begun or self.ending:
+        if not self.begun or self.ending or step < self.next_step:
             return ""
+        self.next_step = step + 1
         data, behind = as_bytes(result), _packed(where)
         total = len(data) + len(behind)
         low, high = cut(total, self.part, len(self.order.donors))
