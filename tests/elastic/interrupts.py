@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 import tweed
+from tests.elastic.members import among
 from tweed.data.sampler import GlobalOrder, Sampler
 from tweed.elastic import Elastic, ElasticRun, group, start
 
@@ -129,3 +130,32 @@ def _moments(stride: int) -> Any:
     while (yield (within, moment)):
         moment += stride
     yield ()
+
+
+def interrupted_joiner(rank: int, size: int, port: int, moments: Sequence[int]) -> tuple[int, int, list[str]]:
+    """The last rank joins the others, and is interrupted at these moments of its calls, one after the other.
+    Returns as `interrupted` does; the steps are those that count."""
+    group._AGAIN_S = 0.01  # nobody is lost here
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    joins, left, together = rank == size - 1, list(moments) if rank == size - 1 else [], 0
+    if joins:
+        store.wait(["joins"])
+    control = among(store, rank, size - 1, Elastic(1, size))
+    run = ElasticRun(control, Sampler(GlobalOrder(100), 10), {"model": torch.nn.Linear(9, 9)}, timeout_s=30)
+    mean, came, wrong = torch.zeros(2), 0, list[str]()
+
+    def gradient(samples: Sequence[int]) -> Tensor:
+        return torch.tensor([run.counted + 1.0, float(together > 3)]) * len(samples)
+
+    while mean[1] == 0:
+        if (rank, run.counted) == (0, 10):
+            store.set("joins", "")
+        with Interrupt(left.pop(0) if left else sys.maxsize) as interrupt:
+            mean = run.step(gradient)
+        came += interrupt.came
+        if not interrupt.came and mean[0] != run.counted:
+            wrong.append(f"mean {mean[0]} of step {run.counted}")
+        together += joins and bool(run.epochs) and not left
+    run.finish()
+    control.close()
+    return run.counted, came, wrong

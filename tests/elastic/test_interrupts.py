@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from tests.elastic.interrupts import Interrupt, interrupted
+from tests.elastic.interrupts import Interrupt, interrupted, interrupted_joiner
 from tweed.data.sampler import GlobalOrder, Sampler
 from tweed.elastic.joiners import Joiners
 from tweed.elastic.kept import Kept
@@ -194,3 +194,11 @@ def test_after_interruptions_at_any_moment_of_a_step_and_of_a_meeting_each_mean_
     assert [wrong for *_, wrong in ended] == [[], []]
     (of_other, none, _), (of_interrupted, came, _) = ended
     assert of_other == of_interrupted and none == 0 and came > 10
+
+
+def test_a_joiner_that_is_interrupted_while_it_takes_what_others_give_asks_anew_and_is_let_in() -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with Ranks(interrupted_joiner, 3, store.port, range(5, 230, 25)) as ranks:
+        ended = ranks.join(100)
+    assert [wrong for *_, wrong in ended] == [[], [], []]
+    assert len({steps for steps, *_ in ended}) == 1 and ended[2][1] > 3

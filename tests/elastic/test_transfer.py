@@ -515,3 +515,34 @@ def test_of_meetings_that_of_a_far_epoch_moves_nobody() -> None:
     assert said.last(2).host == "d" and said.last(3).host == "d"
     assert said.note(Meeting(3, 0, 29500, "e"), 3) and not said.note(now, 3)
     assert len(said._of) <= 16
+
+
+def test_an_order_that_comes_late_does_not_take_the_place_of_a_later_attempt() -> None:
+    """Such as of a joiner that was interrupted, and asked another member at once."""
+    one = Joiners("1")
+    for attempt in (3, 2):
+        one.handle("0", Give(JOINER, attempt, 0, ["0", "1"]), ["0", "1"])
+    one.give_state(0, lambda: state(0, 10), 0.0)
+    attempts = set[int]()
+    while (said := one.poll(0.0)) is not None:
+        attempts.add(Chunk.read(said[1]).attempt)
+    assert attempts == {3}
+
+
+def test_what_was_given_already_is_not_given_again_and_an_interrupted_joiner_is_cut_off() -> None:
+    one = Joiners("0")
+    one.handle("1", Give(JOINER, 0, 0, ["0"]), ["0"])
+    one.give_state(0, lambda: state(0, 10), 0.0)
+    for step in (0, 0, 1):
+        one.give_result(step, result(step, 10), where_behind(step), 0, 1.0)
+    steps = []
+    while (said := one.poll(0.0)) is not None:
+        chunk = Chunk.read(said[1])
+        steps += [chunk.step] if chunk.what == RESULT else []
+    assert steps == [0, 1]
+    new = Joiners(JOINER)
+    new.cut_short()
+    assert new.refused is None, "it has asked for nothing"
+    new.ask(["0"], 0)
+    new.cut_short()
+    assert new.refused is not None and not new.refused.final

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from threading import Condition, Thread
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import RLock, Thread
 from typing import Any
 
 from torch import Tensor
@@ -40,7 +42,8 @@ MOST_BYTES = 1 << 18
 class Control:
     """One process among the members. See the module; `start` and `join` make it.
 
-    Two threads call it: the one that trains, and its own. What they share is under `_changed`.
+    Two threads call it: the one that trains, and its own. What they share is under `_lock`. Both wait in C
+    alone: a signal's handler that raises within a `Condition` may leave its lock taken.
 
     Args:
       links: to the others.
@@ -74,7 +77,8 @@ class Control:
         self._addresses = dict(linked[1]) | {self.key: address}
         self._calls = dict[str, Dialer]()  # to who is to be called to come in
         self._meetings = Meetings()
-        self._changed, self._closed, self._ticks = Condition(), False, not self.joins
+        self._lock, self._closed, self._ticks = RLock(), False, not self.joins
+        self._turns = SimpleQueue[None]()  # has something: a turn has ended that none has waited for
         given = elastic.joiner_mbit
         self._joiners = Joiners(links.key, None if given is None else given * 1e6 / 8)
         self._joiners.terms = None  # until a run says them
@@ -117,14 +121,14 @@ class Control:
     def begin(self, terms: Sequence[str]) -> None:
         """A run begins: what all its members must hold alike, a line each. A joiner that holds something else
         is refused before it is in any epoch."""
-        with self._changed:
+        with self._lock:
             self._joiners.begin(shortened(terms), self._reached_members())
 
     def step(self, step: int) -> None:
         """This step is the next that is not counted."""
         self._node.step(step)
         self._stepped = time.monotonic()
-        with self._changed:
+        with self._lock:
             self._joiners.step(step)
 
     def when_changed(self, call: Callable[[Epoch], None]) -> None:
@@ -150,13 +154,13 @@ class Control:
     def holds_from(self, group: int) -> int:
         """The step from which there is a later epoch than `group`. Of several the first counts: so all leave
         their group at the same step, though some may not know of the last one yet."""
-        with self._changed:
+        with self._lock:
             self._hold_from = {number: step for number, step in self._hold_from.items() if number > group}
             return min(self._hold_from.values(), default=_NEVER)
 
     def call_meeting(self, meeting: Meeting) -> None:
         """Says where the group of an epoch meets to all members."""
-        with self._changed:
+        with self._lock:
             self._note(meeting)
 
     def pass_on(self, epoch: Epoch, attempt: int) -> None:
@@ -190,8 +194,8 @@ class Control:
           DeadlineExceeded: it took too long; says why, if there is no next epoch.
         """
         until = time.monotonic() + timeout_s
-        with self._changed:
-            while True:
+        while True:
+            with self._lock:
                 if self._failed is not None:
                     raise TweedError(
                         "the thread that drives the links to members has failed"
@@ -215,21 +219,26 @@ class Control:
                     raise DeadlineExceeded(
                         f"no {what} within {timeout_s:.3g} s. {why or f'This process: {standing}'}"
                     )
-                self._changed.wait(TICK_S)
+            self._turn_ends()
+
+    def _turn_ends(self) -> None:
+        """Waits until its thread has done what was due, for a tick at most."""
+        with suppress(Empty):
+            self._turns.get(timeout=TICK_S)
 
     def give_state(self, step: int, state: Callable[[], State]) -> None:
         """This step begins: copies what joiners are to get of the state.
 
         Digests are formed before others have to wait for this process: heartbeats leave meanwhile.
         """
-        with self._changed:
+        with self._lock:
             numbers = self._joiners.donors_at(step)
         if numbers:
             found = state()
             for donors in numbers:
                 found.digests(donors)
             state = lambda: found  # noqa: E731 - with its digests
-        with self._changed:
+        with self._lock:
             self._joiners.give_state(step, state, time.monotonic())
 
     def give_result(self, step: int, result: Tensor, where: Sequence[int]) -> None:
@@ -237,7 +246,7 @@ class Control:
         it: joiners get both."""
         # No digest of it is formed under the lock that heartbeats need; who is no donor yet needs none.
         mark = mark_of(result, where) if self._joiners.gives else 0
-        with self._changed:
+        with self._lock:
             self._joiners.give_result(step, result, where, mark, time.monotonic())
             waits = self._joiners.gives
         if waits:
@@ -245,7 +254,7 @@ class Control:
 
     def entered(self, members: tuple[str, ...], *, behind: bool) -> None:
         """All of these have entered their epoch; `behind`: this one has yet to take results."""
-        with self._changed:
+        with self._lock:
             self._joiners.entered(members)
             if not behind:
                 self._joiners.is_in()
@@ -261,7 +270,7 @@ class Control:
           PeerLost: it was refused for good, and why.
           DeadlineExceeded: it did not come in time.
         """
-        with self._changed:
+        with self._lock:
             linked = self._reached()
             linked.sort(key=lambda key: not self._addresses[key])  # who can be called reaches the others
             # Members come first, but some may be gone, and whoever was called may be a joiner as well.
@@ -299,24 +308,24 @@ class Control:
 
     def take_result(self, step: int, like: Tensor) -> tuple[Tensor, Sequence[int]] | None:
         """See `Joiners.result`. Asks to be let in when this process is near to the others."""
-        with self._changed:
+        with self._lock:
             result = self._joiners.result(step, like)
             self._ticks = self._ticks or self._joiners.asks_in
             return result
 
     def cut_short(self) -> None:
         """This joiner was interrupted while it took what members give: it is cut off from that."""
-        with self._changed:
+        with self._lock:
             self._joiners.cut_short()
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Ends the links, when joiners have what is kept for them: the others see this process as lost."""
         until = time.monotonic() + timeout_s
-        with self._changed:
+        with self._lock:
             self._joiners.entered()
-            while self._joiners.gives and time.monotonic() < until:
-                self._changed.wait(TICK_S)
-            self._closed = True
+        while self._joiners.gives and time.monotonic() < until:
+            self._turn_ends()
+        self._closed = True
         self._thread.join()
         self._links.close()
         for dialer in (*self._witnesses.values(), *self._calls.values()):
@@ -338,9 +347,8 @@ class Control:
         try:
             self._drive()
         except BaseException as error:  # noqa: BLE001 - whoever waits for this thread gets it
-            with self._changed:
-                self._failed = error
-                self._changed.notify_all()
+            self._failed = error
+            self._turns.put(None)
 
     def _drive(self) -> None:
         while not self._closed:
@@ -348,11 +356,12 @@ class Control:
             self._call_in()
             self._linked.turn(ticks=self._ticks)
             self._tell_of_a_late_step()
-            with self._changed:
+            with self._lock:
                 self._joiners.stand_still(self.stands_still)
                 while (said := self._joiners.poll(time.monotonic())) is not None:
                     self._linked.say(*said)
-                self._changed.notify_all()
+            if self._turns.empty():
+                self._turns.put(None)
 
     def _note_epoch(self) -> None:
         """The first is one that this process is in."""
@@ -361,7 +370,7 @@ class Control:
         epoch = self.epoch
         if self._noted > 0 or self.key in epoch.members:
             self._know_witnesses(epoch)
-            with self._changed:
+            with self._lock:
                 self._noted, self._hold_from[epoch.number] = epoch.number, epoch.first_step
                 if epoch.broken:
                     self._joiners.handle_members(epoch.members)
@@ -399,13 +408,13 @@ class Control:
         return link is not None
 
     def _lost(self, key: str) -> None:
-        with self._changed:
+        with self._lock:
             self._joiners.handle_lost(key)
             self._addresses.pop(key, None)
 
     def _heard(self, key: str, what: bytearray) -> None:
         said = Chunk.read(what) if what[0] == CHUNK else read(what)
-        with self._changed:
+        with self._lock:
             if isinstance(said, Meeting):
                 self._note(said)
             elif isinstance(said, Hello):

@@ -80,7 +80,7 @@ class Joiners:
             self._order(key, said, members)
         elif isinstance(said, Give):
             if self.key in said.donors:
-                self._donors[said.joiner] = Donor(said, said.donors.index(self.key))
+                self._begin_to_give(said)
             elif copy is not None and said.attempt == copy.attempt:
                 copy.sources.update(said.donors)
                 copy.donors = said.donors
@@ -193,7 +193,13 @@ class Joiners:
         donors = [key for key in members if key in ask.linked or key == self.key]
         give = Give(joiner, ask.attempt, step, donors)
         self._says.extend((key, packed(give)) for key in (*donors, joiner) if key != self.key)
-        self._donors[joiner] = Donor(give, give.donors.index(self.key))
+        self._begin_to_give(give)
+
+    def _begin_to_give(self, order: Give) -> None:
+        """Of two attempts of a joiner the later one counts: they come by several members, in any order."""
+        old = self._donors.get(order.joiner)
+        if old is None or old.order.attempt <= order.attempt:
+            self._donors[order.joiner] = Donor(order, order.donors.index(self.key))
 
     def _refuse(self, key: str, donor: Donor, why: str, *, final: bool) -> None:
         self._says.append((key, packed(Refused(donor.order.attempt, why, final))))
