@@ -181,3 +181,19 @@ def test_a_second_pass_through_ddp_for_one_batch_is_refused() -> None:
             loss.backward()
     finally:
         dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("when", ["drawn", "void", "counted"])
+def test_a_loop_that_is_left_is_told_if_the_model_lacks_a_step_by_that(when: str) -> None:
+    """An exception between backward pass and step, which the program catches, and then loops again."""
+    run, trainee = FakeRun([1, 2], [3]) if when == "void" else FakeRun([1, 2]), Trainee(0)
+    steps = steps_of(run, trainee)
+    steps.begin(2, None)
+    if when != "drawn":
+        steps.computed(torch.zeros(2))
+    if when == "counted":
+        with pytest.raises(UsageError, match="step 1 counts at all members, and the loop was left here"):
+            steps.end()
+    else:
+        steps.end()
+        assert not steps.is_void

@@ -331,6 +331,8 @@ class ElasticTraining(Run):
         optimizers, gradients = list(self._optimizers), self._gradients
         place = (0, 1) if self._replica is None else (self._replica.rank, self._replica.size)
         if isinstance(gradients, MemberGradients):
+            if gradients.steps is not None:
+                gradients.steps.end()
             made = MemberSteps if self._closure is None else MemberEvaluations
             gradients.steps = made(run, numel, at_most, self._kept, optimizers, place)
             return gradients.steps

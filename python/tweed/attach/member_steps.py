@@ -166,6 +166,17 @@ class MemberSteps:
         if self._phase is Phase.COUNTED:
             self._phase = Phase.OVER
 
+    def end(self) -> None:
+        """The loop was left, and another one begins. Raises: UsageError if the model lacks a step by that."""
+        if self._phase is Phase.COUNTED and self._finite:
+            raise UsageError(
+                f"step {self._run.counted} counts at all members, and the loop was left here before "
+                "optimizer.step(): this member's model lacks it. detach(), and join the others again"
+            )
+        if self._phase is Phase.VOID:
+            restore(self._before, self._kept, self._optimizers)
+        self._phase = Phase.OVER
+
     def _end_iteration(self) -> None:
         if self._phase is Phase.DRAWN:
             raise UsageError(
