@@ -155,8 +155,8 @@ class Run:
     def _check_covered(self) -> None:
         """Raises UsageError if an optimizer steps what is not trained by this run."""
         groups = (group for one in self._optimizers for group in one.param_groups)
-        stepped = {param for group in groups for param in group["params"] if param.requires_grad}
-        if stepped <= set(self._params.objects):
+        stepped = {id(param) for group in groups for param in group["params"] if param.requires_grad}
+        if stepped <= {*map(id, self._params.objects)}:
             return
         trouble = self._params.look()
         if trouble is not None:
