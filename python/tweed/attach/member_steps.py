@@ -167,11 +167,12 @@ class MemberSteps:
             self._phase = Phase.OVER
 
     def end(self) -> None:
-        """The loop was left, and another one begins. Raises: UsageError if the model lacks a step by that."""
+        """The iteration is over, or the loop was left. Raises: UsageError if the model lacks a step by that."""
         if self._phase is Phase.COUNTED and self._finite:
             raise UsageError(
-                f"step {self._run.counted} counts at all members, and the loop was left here before "
-                "optimizer.step(): this member's model lacks it. detach(), and join the others again"
+                f"step {self._run.counted} counts at all members, and optimizer.step() was not called for it "
+                "here: call it once after each backward pass. If the loop was left before it, this member's "
+                "model lacks the step: detach(), and join the others again"
             )
         if self._phase is Phase.VOID:
             restore(self._before, self._kept, self._optimizers)
@@ -183,14 +184,7 @@ class MemberSteps:
                 "the loop has made no backward pass for the last batch of run.batches(), whose samples are "
                 "in the next step: each batch needs one that reaches a parameter"
             )
-        if self._phase is Phase.COUNTED and self._finite:
-            raise UsageError(
-                f"step {self._run.counted} counts at all members, and optimizer.step() was not called for it "
-                "here: call it once after each backward pass"
-            )
-        if self._phase is Phase.VOID:
-            restore(self._before, self._kept, self._optimizers)
-        self._phase = Phase.OVER
+        self.end()
 
 
 class OptimizerSettings:
