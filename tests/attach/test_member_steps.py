@@ -192,7 +192,7 @@ def test_a_loop_that_is_left_is_told_if_the_model_lacks_a_step_by_that(when: str
     if when != "drawn":
         steps.computed(torch.zeros(2))
     if when == "counted":
-        with pytest.raises(UsageError, match="step 1 counts at all members.*If the loop was left before it"):
+        with pytest.raises(UsageError, match="If the loop was left before it"):
             steps.end()
     else:
         steps.end()

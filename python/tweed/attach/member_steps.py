@@ -167,7 +167,7 @@ class MemberSteps:
             self._phase = Phase.OVER
 
     def end(self) -> None:
-        """The iteration is over, or the loop was left. Raises: UsageError if the model lacks a step by that."""
+        """The iteration is over, or the loop was left. Raises: UsageError if the model lacks a step."""
         if self._phase is Phase.COUNTED and self._finite:
             raise UsageError(
                 f"step {self._run.counted} counts at all members, and optimizer.step() was not called for it "
