@@ -153,4 +153,7 @@ def refusal_of(program: Program) -> Refusal:
     """Whether it may end with an error of tweed."""
     kind = kind_of(program.strategy)
     found = {may_refuse(operation, kind) for operation in program.operations}
+    if program.has(ops.Freeze) and program.has(ops.ClearSome):
+        found.add(_MAY)  # a head that is frozen has no gradient to clear
+        found.discard(_MUST)
     return next(each for each in (_MUST, _MAY, _NEVER) if each in found or each is _NEVER)
