@@ -159,8 +159,8 @@ class MovementExchange(BetweenSteps):
         self._rest.average()
 
     def _take_moved_by_hand(self) -> None:
-        """References move by how far a loop has moved parameters since the last exchange: by the mean of
-        that, or by nobody's if it is the same at all ranks."""
+        """References move by how far a loop has moved parameters since the last exchange: by the mean over
+        ranks, which needs no exchange where it is the same at all."""
         moved = [movement.flat for movement in self._movements] if self._rest.look() else self._measure()
         for flat, offset, withheld in zip(moved, self._offsets, self._withheld, strict=True):
             for part in (offset, withheld):
