@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,16 @@ def seen(until: Any) -> Matrix:
     raise AssertionError("nothing of the kind was told")
 
 
+def judged(commits: int) -> Callable[[Matrix], bool]:
+    """Whether a matrix has so many commits of three contributions each, with what became of all of them: the
+    thread of metrics may look within a commit."""
+    return lambda matrix: (
+        matrix.hub is not None
+        and matrix.hub.version == commits
+        and sum(one.counted + one.rejected for one in matrix.hub.members) == 3 * commits
+    )
+
+
 def test_top_shows_the_members_of_a_hub(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     strategy = Strategy(collective=Hub(0, when=Cache(3)), aggregate=Krum(1))
     files = [str(tmp_path / name) for name in "abc"]
@@ -51,7 +62,7 @@ def test_top_shows_the_members_of_a_hub(tmp_path: Path, capsys: pytest.CaptureFi
                 lambda: _core.HubLinks().call(run.address.partition("@")[2]), UsageError, "not on the list"
             )
         if version == 5:
-            looked.append(seen(lambda matrix: matrix.hub is not None and matrix.hub.version == 5))
+            looked.append(seen(judged(5)))
             assert tweed("top", "--once") == 0
 
     calls = [lambda n=n: member(run.address, n, strategy, key_file=files[n]) for n in range(3)]
