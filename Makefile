@@ -120,7 +120,8 @@ $(ENV): requirements.lock tools/venv.sh tools/system.sh
 
 $(CORE): $(ENV) $(RUST) pyproject.toml
 	@echo "Building the extension module (about a minute the first time)"
-	@uv pip install --quiet --no-deps --no-build-isolation --reinstall-package tweed --editable .
+	@uv pip uninstall --quiet tweed 2>/dev/null || true # its name until 0.2.0
+	@uv pip install --quiet --no-deps --no-build-isolation --reinstall-package tweed-train --editable .
 	@touch $@
 
 # Without a C++ compiler the Python backend takes over, and says so.

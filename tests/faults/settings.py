@@ -17,7 +17,6 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
-from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +24,7 @@ import torch
 import torch.distributed as dist
 
 import tweed
+from tweed import distribution
 from tweed.errors import TweedError
 from tweed.testbed import Bed, Network, Ranks, opened
 from tweed.torch.options import Options
@@ -75,8 +75,7 @@ def _early_clock() -> None:
 
 
 def _other_version() -> None:
-    known = metadata.version
-    metadata.version = lambda name: "0.0.9" if name == "tweed" else known(name)
+    distribution.version = lambda: "0.0.9"
 
 
 def _variable(text: str, words: list[str], **everywhere: str) -> Wrong:

@@ -23,7 +23,7 @@ def needs(framework: str, extra: str = "") -> None:
             "imports of frameworks take seconds in each rank: make integrations", allow_module_level=True
         )
     pytest.importorskip(
-        framework, reason=f"{framework} is missing: pip install 'tweed[{extra or framework}]'"
+        framework, reason=f"{framework} is missing: pip install 'WHEEL[{extra or framework}]'"
     )
 
 

@@ -173,4 +173,4 @@ def test_a_host_that_differs_is_named(hosts: Hosts, tmp_path: Path, lie: str, wo
     code, _, err = hosts.launch("a", "b", "--python", str(false), "--", "script.py", "end")
     assert code == 2
     assert words in err
-    assert "timedatectl" in err or "pip install tweed==" in err
+    assert "timedatectl" in err or "pip install tweed_train-" in err

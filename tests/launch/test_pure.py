@@ -137,7 +137,10 @@ def test_hosts_are_reached_where_ssh_has_reached_them_and_this_one_where_it_call
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"tweed": "0.9"}, ["different versions of tweed: a 1.0, b 0.9", "on b:", "pip install tweed==1.0"]),
+        (
+            {"tweed": "0.9"},
+            ["different versions of tweed: a 1.0, b 0.9", "on b:", "pip install tweed_train-1.0-*.whl"],
+        ),
         (
             {"torch": "2.12.1"},
             ["different versions of torch: a 2.13.0, b 2.12.1", "torch==2.13.0"],
@@ -175,7 +178,7 @@ def test_a_host_without_torch_is_named_before_versions_are() -> None:
         (255, "connect to host b port 22: Connection timed out", ["firewall", "port 22"]),
         (255, "kex_exchange_identification: read", ["kex_exchange_identification", "ssh b true"]),
         (127, "bash: line 1: py: No such file or directory", ["py cannot be run there", "--python PATH"]),
-        (1, "No module named tweed", ["py has no tweed there", "py -m pip install tweed"]),
+        (1, "No module named tweed", ["py has no tweed there", "py -m pip install tweed_train-VERSION-"]),
         (1, "py: Error while finding module specification for 'tweed.launch.agent' "
             "(ModuleNotFoundError: No module named 'tweed')", ["py has no tweed there"]),
         (1, "(ModuleNotFoundError: No module named 'tweed.launch')", ["too old"]),

@@ -43,7 +43,7 @@ def driver(namespaces: None) -> Iterator[Driver]:
     if version() is None:
         if "CI" in os.environ:
             raise AssertionError("Ray is in requirements.lock, and is not installed")
-        pytest.skip("Ray is not installed: pip install 'tweed[ray]'")
+        pytest.skip("Ray is not installed: pip install 'WHEEL[ray]'")
     with opened(Network(), 3) as bed:
         spaces = {host.namespace for host in bed.hosts}
         with environment(QUICK), raylets(bed, cpus=1) as cluster, Driver(cluster) as found:

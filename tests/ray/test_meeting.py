@@ -115,7 +115,7 @@ class Store:
 
 
 def test_newcomers_meet_all_who_live_whoever_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'tweed[ray]'")
+    ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'WHEEL[ray]'")
     from tweed.ray import job, meeting
 
     store = Store()

@@ -288,7 +288,7 @@ class Run:
 
         Infinite without `Hub(privacy=...)`, and at a rank that is no hub's worker.
 
-        Raises: UsageError if the accountant, `tweed[privacy]`, is not installed.
+        Raises: UsageError if the accountant, of the extra `privacy`, is not installed.
         """
         hub = self.strategy.hub
         if hub is None or hub.privacy is None or not isinstance(self._exchange, HubWorker):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from importlib import metadata
 from typing import Annotated
 
 import typer
 
+from tweed import distribution
 from tweed.cli import data, doctor, hub, launch, plan, report, reproduce, strategies, top, train, witness
 from tweed.errors import TweedError, UsageError
 
@@ -34,7 +34,7 @@ app.add_typer(data.app, name="data")
 
 def _print_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"tweed {metadata.version('tweed')}")
+        typer.echo(f"tweed {distribution.version()}")
         raise typer.Exit
 
 

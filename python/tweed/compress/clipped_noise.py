@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tweed import distribution
 from tweed.errors import UsageError
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ class ClippedNoise:
             from dp_accounting import GaussianDpEvent, SelfComposedDpEvent, rdp
         except ImportError as error:
             raise UsageError(
-                "epsilon is computed by dp-accounting, which is not installed: pip install 'tweed[privacy]'"
+                "epsilon is computed by dp-accounting, which is not installed: "
+                + distribution.install_extra("privacy")
             ) from error
         accountant = rdp.RdpAccountant(_ORDERS)
         accountant.compose(SelfComposedDpEvent(GaussianDpEvent(self.noise / 2), contributions))

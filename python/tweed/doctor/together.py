@@ -13,6 +13,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tweed import distribution
 from tweed.doctor import verdict
 from tweed.doctor.checks import versions
 from tweed.doctor.estimate import Clock
@@ -201,7 +202,7 @@ def _exchanged(place: Place, key: str, mine: dict[str, Any]) -> list[dict[str, A
 
 def _report(engine: Node, rank: int, host: Sequence[Finding]) -> RankReport:
     descriptor = json.loads(engine.card())
-    ours = (versions.installed("tweed") or "none", versions.torch() or "none")
+    ours = (distribution.version() or "none", versions.torch() or "none")
     return RankReport(
         Member(rank, descriptor["host"], descriptor["tcp"] or "dials out only", *ours),
         descriptor,
@@ -211,7 +212,7 @@ def _report(engine: Node, rank: int, host: Sequence[Finding]) -> RankReport:
 
 def _failed_report(rank: int, error: TweedError, host: Sequence[Finding]) -> RankReport:
     """Of a rank whose engine does not start."""
-    name, ours = socket.gethostname(), (versions.installed("tweed") or "none", versions.torch() or "none")
+    name, ours = socket.gethostname(), (distribution.version() or "none", versions.torch() or "none")
     found = Finding(Level.ERROR, f"the engine of rank {rank} does not start: {error}", "as it says", "links")
     return RankReport(Member(rank, name, "", *ours), None, (*host, found))
 

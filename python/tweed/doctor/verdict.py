@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from tweed import distribution
 from tweed.doctor.finding import Finding, Level
 from tweed.doctor.matrix import Link, Matrix, Member
 from tweed.doctor.system import loopback
@@ -25,7 +26,7 @@ def of_versions(members: Sequence[Member]) -> Iterator[Finding]:
             found = "; ".join(f"{version} at {_ranks(where)}" for version, where in ranks.items())
             usual = max(ranks, key=lambda version: len(ranks[version])).partition("+")[0]
             level = Level.ERROR if name == "tweed" else Level.WARNING
-            fix = f"install one version everywhere: pip install {name}=={usual}"
+            fix = f"install one version everywhere: {distribution.install_version(name, usual)}"
             yield Finding(level, f"ranks have different versions of {name}: {found}", fix, "versions")
         else:
             yield Finding(Level.OK, f"all ranks have {name} {next(iter(ranks))}", "", "versions")

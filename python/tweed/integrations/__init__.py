@@ -1,5 +1,5 @@
 """tweed in trainers that other people wrote: a thin file for each, docs/frameworks.md for all.
 
-Each needs its framework (`pip install 'tweed[lightning]'`, `[accelerate]`, `[transformers]`, `[flower]`), and
+Each needs its framework (the extras `lightning`, `accelerate`, `transformers`, `flower`), and
 none is imported by tweed itself.
 """

@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tweed import distribution
 from tweed.launch.job import MESSAGE_BYTES
 from tweed.launch.lines import Lines
 from tweed.testbed.inside import die_with_parent
@@ -235,7 +236,7 @@ def look(folder: str, script: str | None, port: int | None) -> dict[str, Any]:
     words = os.environ.get("SSH_CONNECTION", "").split()  # address and port of the caller, then of this host
     caller, reached = (words[0], words[2]) if len(words) == 4 else (None, None)
     return {
-        "tweed": versions.installed("tweed"),
+        "tweed": distribution.version(),
         "torch": versions.torch(),
         "folder": Path(folder).is_dir(),
         "script": script is None or (Path(folder) / script).is_file(),

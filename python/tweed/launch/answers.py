@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tweed import distribution
 from tweed.doctor.estimate import Clock
 from tweed.doctor.system import loopback
 from tweed.launch.job import Host, Job
@@ -79,7 +80,8 @@ def why_no_agent(host: Host, code: int, printed: str, python: str) -> str:
     name, last = host.name, printed.strip().splitlines()[-1:]
     found = f" ({last[0].strip()})" if last else ""
     if "No module named 'tweed'" in printed or "No module named tweed" in printed:
-        return f"{name}: {python} has no tweed there: {python} -m pip install tweed, or give --python PATH"
+        wheel = distribution.install_version("tweed", "VERSION")
+        return f"{name}: {python} has no tweed there: {python} -m {wheel}, or give --python PATH"
     if "No module named 'tweed.launch" in printed or "No module named tweed.launch" in printed:
         return (
             f"{name}: its tweed is too old for `tweed launch`: install the version that is here, for {python}"
@@ -155,7 +157,7 @@ def _of_versions(job: Job, looks: Sequence[Look]) -> Iterator[str]:
             others = [host.name for host, text in zip(job.hosts, found, strict=True) if text != best]
             yield (
                 f"hosts have different versions of {package}: {where}; on {', '.join(others)}: "
-                f"{job.python} -m pip install {package}=={best}"
+                f"{job.python} -m {distribution.install_version(package, best)}"
             )
 
 

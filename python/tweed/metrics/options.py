@@ -7,6 +7,7 @@ import math
 from contextlib import suppress
 from dataclasses import dataclass
 
+from tweed import distribution
 from tweed.errors import UsageError
 
 #: Seconds between two rows of a rank, unless a user says otherwise.
@@ -66,4 +67,4 @@ def _require(module: str, option: str, extra: str = "metrics") -> None:
     with suppress(ModuleNotFoundError):  # of what the module is in
         found = importlib.util.find_spec(module)
     if found is None:
-        raise UsageError(f"{option} needs the package {module}: pip install 'tweed[{extra}]'")
+        raise UsageError(f"{option} needs the package {module}: {distribution.install_extra(extra)}")

@@ -6,11 +6,11 @@ import re
 from importlib import metadata
 from importlib.util import find_spec
 
+from tweed.distribution import install_extra
 from tweed.errors import UsageError
 
 #: Earlier ones take no collective backends from others.
 OLDEST = (2, 55)
-_ADVICE = "pip install 'tweed[ray]'"
 
 
 def version() -> str | None:
@@ -28,11 +28,11 @@ def require_ray() -> None:
     """
     found = version()
     if found is None:
-        raise UsageError(f"this needs Ray, which is not installed: {_ADVICE}")
+        raise UsageError(f"this needs Ray, which is not installed: {install_extra('ray')}")
     numbers = tuple(map(int, re.findall(r"\d+", found)[:2]))
     if numbers < OLDEST:
         oldest = ".".join(map(str, OLDEST))
-        raise UsageError(f"Ray {found} is too old, {oldest} or later is needed: {_ADVICE}")
+        raise UsageError(f"Ray {found} is too old, {oldest} or later is needed: {install_extra('ray')}")
     # What Ray Train needs beside Ray: `pip install ray` leaves it out.
     if missing := [name for name in ("pandas", "pyarrow") if find_spec(name) is None]:
-        raise UsageError(f"Ray Train lacks {' and '.join(missing)}: {_ADVICE}")
+        raise UsageError(f"Ray Train lacks {' and '.join(missing)}: {install_extra('ray')}")

@@ -63,8 +63,8 @@ QUICK = Setting("digits", 4, 2, range(1), Grid(0.3, tries=1), 180, 8)
 
 
 def experiment(notes: Notes, quick: bool) -> None:
-    """Every rule against every attack, and accuracy over epsilon, which takes `tweed[privacy]`. Cost: twenty
-    minutes of two cores."""
+    """Every rule against every attack, and accuracy over epsilon, which takes the extra `privacy`. Cost:
+    twenty minutes of two cores."""
     sides = [*_rules(QUICK), *_private(QUICK, 4)] if quick else [*_rules(FULL), *_private(FULL, MANY)]
     tuned(notes, sides, 1 if quick else None)
 

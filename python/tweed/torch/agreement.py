@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+from tweed import distribution
+
 #: Logs, metrics and traces of ranks whose clocks differ by more could not be read together.
 MOST_APART_S = 60.0
 
@@ -59,7 +61,7 @@ def conflict(first: RankTerms, rank: int, other: RankTerms, now_s: float) -> str
     if first.tweed != other.tweed:
         return (
             f"rank 0 on {first.host} has tweed {first.tweed}, rank {rank} on {other.host} {other.tweed}; "
-            f"install one version everywhere: pip install tweed=={first.tweed}"
+            f"install one version everywhere: {distribution.install_version('tweed', first.tweed)}"
         )
     if first.size != other.size:
         return (

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import functools
 import hashlib
 import itertools
 import json
@@ -21,11 +20,11 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 
+from tweed import distribution
 from tweed.collective import NETWORK, ONE_HOST, Plan, plan
 from tweed.errors import PeerLost, TweedError, UsageError
 from tweed.torch.agreement import RankTerms, ahead, conflict
@@ -255,14 +254,6 @@ def _clock_s(options: Options) -> float:
     return 0.0 if options.compare_clocks is False else time.time()
 
 
-@functools.cache
-def _version() -> str:
-    try:
-        return metadata.version("tweed")
-    except metadata.PackageNotFoundError:  # a tree on the path, that was not installed
-        return "of no version"
-
-
 def _own_conflict(terms: Terms, place: Place, mine: RankTerms) -> str:
     """What rank 0 could not see: that this rank is none of its group, or that this clock is behind."""
     first = RankTerms.decode(terms.first)
@@ -356,3 +347,7 @@ def _stored(ranks: int, place: Place, options: Options) -> tuple[Plan | None, st
             stacklevel=2,
         )
     return None, ""
+
+
+def _version() -> str:
+    return distribution.version() or "of no version"

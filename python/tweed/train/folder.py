@@ -23,6 +23,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from tweed import distribution
 from tweed.errors import UsageError
 from tweed.files import write_atomic
 from tweed.train.settings import Settings, differences
@@ -221,7 +222,8 @@ def plan_of(checkpoints: Path) -> dict[str, str]:
 
 def machine() -> dict[str, Any]:
     """Facts about the software and the machine that figures depend on."""
-    versions = {name: _version(name) for name in ("tweed", "torch", "numpy")}
+    names = {"tweed": distribution.NAME, "torch": "torch", "numpy": "numpy"}
+    versions = {name: _version(package) for name, package in names.items()}
     return {
         "versions": versions | {"python": platform.python_version()},
         "machine": {

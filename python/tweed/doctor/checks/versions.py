@@ -8,8 +8,8 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import metadata
 
+from tweed import distribution
 from tweed.doctor.finding import Finding, Level
 from tweed.torch import build
 
@@ -33,7 +33,7 @@ class Facts:
 def gather() -> Facts:
     """Reads versions; loads the engine, not torch."""
     return Facts(
-        tweed=installed("tweed"),
+        tweed=distribution.version(),
         torch=torch(),
         python=platform.python_version(),
         system=platform.system(),
@@ -41,14 +41,6 @@ def gather() -> Facts:
         autoload=os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1"),
         engine=_engine(),
     )
-
-
-def installed(package: str) -> str | None:
-    """Version of a package, None if it is not installed."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def torch() -> str | None:
