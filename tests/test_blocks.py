@@ -61,7 +61,7 @@ NOT_RUN = {
     "bed.carried()": ("needs a testbed, as root; tests/testbed runs it", "fn"),
 }
 #: What a shell block may begin with besides `tweed`, `python -m`, `cargo run` and `make`.
-OTHER_COMMANDS = {"torchrun", "openssl", "chmod", "scp", "sudo", "export", "kill"}
+OTHER_COMMANDS = {"pip", "torchrun", "openssl", "chmod", "scp", "sudo", "export", "kill"}
 WrongUse = typer.BadParameter.__bases__[0]
 FOUND = blocks()
 PYTHON = [block for block in FOUND if block.language == "python"]

@@ -109,4 +109,4 @@ def rewritten(markdown: str, folder: str) -> str:
             return f"[{text}]({os.path.relpath(target, here)}{sign}{anchor})"
         return f"{text} (`{target.relative_to(ROOT)}`)"
 
-    return re.sub(r"(?<!!)\[([^\[\]]*)\]\(([^()\s]+)\)", link, markdown)
+    return re.sub(r"\[([^\[\]]*)\]\(([^()\s]+)\)", link, markdown)

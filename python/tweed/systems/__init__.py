@@ -15,7 +15,7 @@ from tweed.errors import UsageError
 from tweed.experiments.notes import Line, Notes
 from tweed.report.study import Study
 
-__all__ = ["SYSTEMS", "System", "system"]
+__all__ = ["SYSTEMS", "Headline", "System", "system"]
 
 #: Name and one line about it.
 SYSTEMS = {
@@ -39,6 +39,23 @@ SYSTEMS = {
 
 
 @dataclass(frozen=True, slots=True)
+class Headline:
+    """What a reader of one line must know of a system.
+
+    Attributes:
+      claim: of the paper, in figures.
+      here: what was measured here, with `{}` in the place of each figure.
+      goals: the rows of the system's page, docs/NAME.md, that have these figures.
+      wanted: when a user wants the system, and what it lost to.
+    """
+
+    claim: str
+    here: str
+    goals: tuple[str, ...]
+    wanted: str
+
+
+@dataclass(frozen=True, slots=True)
 class System:
     """A published system.
 
@@ -48,6 +65,7 @@ class System:
       parts: the strategy that it is here, as an expression.
       experiment: measures all that is not yet in the notes; the flag asks for a quick look only.
       study: the report of such notes.
+      headline: the system in one line of the README.
     """
 
     title: str
@@ -55,6 +73,7 @@ class System:
     parts: str
     experiment: Callable[[Notes, bool], None]
     study: Callable[[Sequence[Line]], Study]
+    headline: Headline
 
 
 def system(name: str) -> System:

@@ -1,25 +1,33 @@
 """`python -m tweed.systems`: renews the tables in README.md and docs/systems.md, of systems and of all names,
-and those of docs/choosing.md, from runs/published.
+those of docs/choosing.md and README's picture, from runs/published.
 
-How many goals a system met is counted in docs/NAME.md, where `tweed reproduce NAME --page` puts its figures.
+A system's figures, and how many goals it met, are those of docs/NAME.md, where
+`tweed reproduce NAME --page` puts them.
 What a user may name comes from the public lists of the stages, so that no name can be left out.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from tweed import aggregate, cadence, collective, compress, order, transport
 from tweed.experiments.notes import Notes
+from tweed.files import write_atomic
 from tweed.named import described_strategies
+from tweed.report import plots
 from tweed.report.study import Section, Study, Table, markdown, part, replace_part
 from tweed.systems import SYSTEMS, system
-from tweed.systems.reports import choosing
+from tweed.systems.reports import choosing, step_times
 
+#: Of goals; a difference within the noise of seeds is level.
+VERDICTS = ("met", "no difference", "missed")
+FIGURE = r"[-+−]?\d[\d.,]*(?:e[-+]?\d+)?"
 README, PAGE, CHOOSING = Path("README.md"), Path("docs/systems.md"), Path("docs/choosing.md")
+PICTURE = Path("docs/step-times.svg")
 Kind = tuple[str, ModuleType, str]
 #: Title, the stage, and what the contract of such parts has and no other class of the stage.
 KINDS: tuple[Kind, ...] = (
@@ -38,7 +46,11 @@ KINDS: tuple[Kind, ...] = (
 def pages(root: Path) -> dict[Path, str]:
     """The part "systems" of each page of the repository at `root`."""
     names = [Section("Named strategies", tables=[_strategies()]), *map(_kind, KINDS), _rest()]
-    found = {README: [_systems(root, "docs/")], PAGE: [_systems(root, ""), *names], CHOOSING: _choosing(root)}
+    found = {
+        README: [_systems(root, "docs/", whole=False)],
+        PAGE: [_systems(root, "", whole=True), *names],
+        CHOOSING: _choosing(root),
+    }
     # Cells are words here, so no column is set flush right.
     return {
         root / page: markdown(Study("", "", parts), "").replace("---:", "---")
@@ -46,25 +58,48 @@ def pages(root: Path) -> dict[Path, str]:
     }
 
 
-def _systems(root: Path, folder: str) -> Section:
+def _systems(root: Path, folder: str, whole: bool) -> Section:
+    """All systems, a row each.
+
+    Args:
+      folder: of the systems' pages, as seen from the page that gets the table.
+      whole: with where a system is described, and what it is made of.
+    """
     rows = []
     for name in SYSTEMS:
-        found, (met, judged) = system(name), _goals(root / f"docs/{name}.md")
-        cells = [f"[{name}]({folder}{name}.md)", found.title, found.paper, f"`{found.parts}`"]
-        rows.append([*cells, f"{met} of {judged}"])
-    head = ["name", "what", "described in", "parts here", "goals met"]
+        found, judged = system(name), _judged(root / f"docs/{name}.md")
+        line, cells = found.headline, {row[0]: row[1] for row in judged}
+        here = line.here.format(*(figure(cells[goal]) for goal in line.goals))
+        source = [found.title, found.paper, f"`{found.parts}`"] if whole else []
+        rows.append([f"[{name}]({folder}{name}.md)", *source, line.claim, here, line.wanted, _counts(judged)])
+    source = ["what", "described in", "parts here"] if whole else []
+    head = ["name", *source, "the paper", "here", "take it for", "met · level · missed"]
     return Section("Published systems", tables=[Table("", head, rows)])
+
+
+def _judged(page: Path) -> list[list[str]]:
+    """The goals of a page: each with its figure and the verdict. Several tables may have the same goal."""
+    rows = [line.strip("| ").split(" | ") for line in part(page, "figures").splitlines()]
+    return [row for row in rows if row[-1] in VERDICTS]
+
+
+def _counts(judged: list[list[str]]) -> str:
+    found = [row[-1] for row in judged]
+    return " · ".join(str(found.count(verdict)) for verdict in VERDICTS)
+
+
+def figure(cell: str) -> str:
+    """The first figure of a cell that has a unit, or else the first one."""
+    units = r"(?: ?×| points| %|%| ms| s\b)"
+    found = re.search(rf"{FIGURE}{units}", cell) or re.search(FIGURE, cell)
+    if found is None:
+        raise ValueError(f"no figure in {cell!r}")
+    return found[0]
 
 
 def _choosing(root: Path) -> list[Section]:
     notes = [Notes(root / f"runs/published/{name}").lines for name in ("compression", "ltp")]
     return choosing.sections(*notes)
-
-
-def _goals(page: Path) -> tuple[int, int]:
-    """Goals that were met, and all that were judged; "no difference" is not met."""
-    last = [line.rpartition(" | ")[2] for line in part(page, "figures").splitlines()]
-    return last.count("met |"), sum(map(last.count, ("met |", "missed |", "no difference |")))
 
 
 def _strategies() -> Table:
@@ -105,6 +140,12 @@ def _first(value: Any) -> str:
     return " ".join((inspect.getdoc(value) or "").split("\n\n")[0].split())
 
 
+def picture(root: Path) -> str:
+    """README's picture of seconds per step, as an SVG file."""
+    return plots.svg(step_times.draw(Notes(root / "runs/published/compression").lines)) + "\n"
+
+
 if __name__ == "__main__":
+    write_atomic(PICTURE, picture(Path()))
     for path, text in pages(Path()).items():
         replace_part(path, "systems", text)

@@ -22,7 +22,7 @@ from tweed.experiments.time_to_accuracy import ALONE, DDP
 from tweed.experiments.training import Config, Method
 from tweed.named import named_strategy
 from tweed.strategy import Strategy
-from tweed.systems import System
+from tweed.systems import Headline, System
 from tweed.systems.reports import choosing
 from tweed.systems.reports import compression as report
 from tweed.systems.reports.compression import DILOCO, LADDER, LOCAL, SIGNED
@@ -129,4 +129,10 @@ SYSTEM = System(
     "compress, cadence",
     experiment,
     partial(report.study, wanted=GOALS),
+    headline=Headline(
+        "own comparison, no paper",
+        "{} sooner than DDP at 10 Mbit/s, within 0.5 points",
+        ("10 Mbit/s, to within 0.5 points: our best at least 10× sooner than DDP",),
+        "Links of 1 Gbit/s and slower. The strategy to begin with.",
+    ),
 )

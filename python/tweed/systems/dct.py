@@ -27,7 +27,7 @@ from tweed.experiments.tuning import Side, tuned
 from tweed.recipes import dct
 from tweed.report.study import Study
 from tweed.strategy import Strategy
-from tweed.systems import System
+from tweed.systems import Headline, System
 from tweed.systems.reports import dct as report
 from tweed.systems.reports.dct import CUT, DCT, DENSE, EACH, HELD, NO_MEMORY, ONE, PUBLISHED, TENTH
 
@@ -135,4 +135,15 @@ SYSTEM = System(
     "dct(sparsity=0.99)",
     experiment,
     study,
+    headline=Headline(
+        "100× fewer bytes between workers, 20× between stages, no loss of quality",
+        "{} fewer bytes between workers at {}; between stages {}",
+        (
+            "fashion-mnist: DCT: 100× fewer bytes sent",
+            "fashion-mnist: DCT within 0.5 points of dense",
+            "fashion-mnist: two stages within 0.5 points of one machine",
+        ),
+        "Top-k without a search at each step. The controller is ours: the published life span sent up to 20× "
+        "of what was asked for.",
+    ),
 )

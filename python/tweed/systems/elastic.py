@@ -21,7 +21,7 @@ from tweed.errors import NoTestbed
 from tweed.experiments import member_checkpoints, member_runs, member_training, torchft_members
 from tweed.experiments.member_overhead import overhead
 from tweed.experiments.notes import Notes
-from tweed.systems import System
+from tweed.systems import Headline, System
 from tweed.systems.reports.elastic import OURS, study
 from tweed.testbed.faults import Plan
 
@@ -144,5 +144,18 @@ def _checkpoints(notes: Notes, config: Config) -> None:
 
 
 SYSTEM = System(
-    "Members that come and go", "own design, decisions 38 and 40", "Elastic(2, 8)", experiment, study
+    "Members that come and go",
+    "own design, decisions 38 and 40",
+    "Elastic(2, 8)",
+    experiment,
+    study,
+    headline=Headline(
+        "own design, no paper",
+        "the model within {} of a run without kills, after 500; a join makes steps {} as long",
+        (
+            "digits, float64: the model within 1e-12 of a run without kills",
+            "a join: the median step at most 1.3 times one before",
+        ),
+        "Spot machines: workers die, return and join while training goes on.",
+    ),
 )

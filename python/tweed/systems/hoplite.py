@@ -19,7 +19,7 @@ from tweed.experiments import object_applications, object_plans, object_rounds, 
 from tweed.experiments.learning_rates import Grid
 from tweed.experiments.notes import Line, Notes
 from tweed.report.study import Study
-from tweed.systems import System
+from tweed.systems import Headline, System
 from tweed.systems.reports import hoplite as report
 
 
@@ -147,4 +147,20 @@ def study(lines: Sequence[Line]) -> Study:
 
 
 NAME, SOURCE = "Hoplite, collectives that form as objects appear", "SIGCOMM 2021, arXiv 2002.05814"
-SYSTEM = System(NAME, SOURCE, "tweed.ray.reduce(refs, count)", experiment, study)
+SYSTEM = System(
+    NAME,
+    SOURCE,
+    "tweed.ray.reduce(refs, count)",
+    experiment,
+    study,
+    headline=Headline(
+        "asynchronous SGD 7.8× as fast as on Ray",
+        "{} with 23 workers, {} with 15",
+        (
+            "AlexNet, 23 workers: 7.8 times as fast as Ray's objects",
+            "AlexNet, 15 workers: 5.5 times as fast as Ray's objects",
+        ),
+        "Tasks and actors of Ray on several hosts. On one host with one raylet Ray's own objects are "
+        "quicker: ours take 1.4× of their time.",
+    ),
+)

@@ -26,7 +26,7 @@ from tweed.experiments.learning_rates import Grid, best_lr
 from tweed.experiments.notes import Line, Notes
 from tweed.experiments.online_learning import Decaying, Split, averaged, choose, learn, least_squares
 from tweed.experiments.tuning import Side, tuned
-from tweed.systems import System
+from tweed.systems import Headline, System
 from tweed.systems.reports.ofedqit import study
 
 CLIENTS, NUMEL = 100, 20
@@ -146,4 +146,14 @@ SYSTEM = System(
     "ofedqit()",
     experiment,
     study,
+    headline=Headline(
+        "0.980 instead of 0.986 running accuracy on MNIST, for 4.6 % of the traffic",
+        "at 1 % of the traffic {} the loss; a tuned split of the bytes {} from the paper's",
+        (
+            "perceptron, 1 % of the traffic: the last fifth's loss at most 1.02 × OFedAvg's",
+            "perceptron, 4.6 % of the traffic: the chosen split beats OFedQIT's",
+        ),
+        "Samples that arrive over time, and clients that send seldom. Keep the paper's settings: our tuned "
+        "ones lost to them.",
+    ),
 )

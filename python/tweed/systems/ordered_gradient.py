@@ -30,7 +30,7 @@ from tweed.experiments.notes import Notes
 from tweed.experiments.tuning import Side, tuned
 from tweed.recipes import every_step, lag
 from tweed.strategy import Strategy
-from tweed.systems import System
+from tweed.systems import Headline, System
 from tweed.systems.reports.ordered_gradient import OURS, SHARE, study
 from tweed.testbed import Network
 
@@ -136,4 +136,13 @@ SYSTEM = System(
     "ordered_gradient(share=2)",
     experiment,
     study,
+    headline=Headline(
+        "large savings over the best methods, in some cases",
+        "{} of LAG-WK's messages where ranks are uneven, {} where they are alike",
+        (
+            "share 2, uneven ranks: at most 1.1 × LAG-WK's messages; linear, 1.69^m, M=9",
+            "share 2, ranks alike: at least 30 % fewer than LAG-WK; linear, 1.1^m, M=40",
+        ),
+        "Few messages count, such as on a shared radio channel.",
+    ),
 )

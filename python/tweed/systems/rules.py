@@ -47,7 +47,7 @@ from tweed.experiments.notes import Line, Notes
 from tweed.experiments.tuning import Side, tuned
 from tweed.simulate.attacks import SUITE, Alie, Attack, Ipm, Tuned
 from tweed.strategy import Strategy
-from tweed.systems import System
+from tweed.systems import Headline, System
 from tweed.systems.reports.rules import CLEAN, study
 
 WORKERS, HOSTILE = 12, 2
@@ -136,4 +136,10 @@ SYSTEM = System(
     "Strategy(aggregate=NearestNeighbourMixing(Krum(0.2), 0.2))",
     experiment,
     study,
+    headline=Headline(
+        "own comparison, no paper",
+        "under the worst attack Krum reaches {} % behind bucketing, 12.6 % alone",
+        ("sorted by label, worst attack: bucketing, Krum above Krum",),
+        "A minority of members may be wrong or hostile.",
+    ),
 )

@@ -21,7 +21,7 @@ from tweed.data.coding import Lagrange
 from tweed.data.coding.times import SCHEMES, Stragglers, choose, mean_of
 from tweed.experiments.notes import Notes
 from tweed.experiments.shard_training import Config, Digits, both_models, live
-from tweed.systems import System
+from tweed.systems import Headline, System
 from tweed.systems.reports.straggler_messages import EVEN, LOAD, MODELS, STRAGGLING, WORKERS, study
 
 TRIALS = 4_000
@@ -120,4 +120,10 @@ SYSTEM = System(
     "ByShards(load=3)",
     experiment,
     study,
+    headline=Headline(
+        "less time than with one message per worker; no figure in the abstract",
+        "a step takes {} less with messages of a Lagrange code, live",
+        ("LCC, messages: 30 % less time than LCC",),
+        "Workers of uneven speed that must count in every step.",
+    ),
 )

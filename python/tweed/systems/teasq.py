@@ -29,7 +29,7 @@ from tweed.experiments.tightening import Place, tighten
 from tweed.experiments.tuning import Side, tuned
 from tweed.recipes import teasq
 from tweed.strategy import Strategy
-from tweed.systems import System
+from tweed.systems import Headline, System
 from tweed.systems.reports.teasq import OURS, RELAXING, TARGET, WHOLE, study
 
 #: Steps of a task; tasks under way at once, and contributions to a commit.
@@ -143,4 +143,10 @@ SYSTEM = System(
     "teasq()",
     experiment,
     study,
+    headline=Headline(
+        "up to twice as fast, up to 16.67 points more accurate",
+        "{} as fast as FedAvg to 70 %; {} at the same time",
+        ("70% in at most 0.5 of FedAvg's time", "25 s after it is there, 16.67 points above FedAvg"),
+        "Many devices with slow uplinks and data of their own.",
+    ),
 )
