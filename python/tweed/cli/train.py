@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from dataclasses import replace
@@ -248,8 +249,17 @@ def _head(console: Console, settings: Settings, folder: RunFolder) -> None:
     sides = " against ".join(settings.sides.values())
     server = "" if settings.server is None else f" and a server (rank {settings.server})"
     job = f"{settings.task}, {settings.workers} workers{server}, {settings.steps} steps: {sides}"
-    network = "" if settings.links is None else f" Network: {settings.links.words}."
-    console.print(f"{job}.{network} Folder: {folder.path}", soft_wrap=True, highlight=False)
+    network = _how_long(settings) if settings.links is None else f"Network: {settings.links.words}."
+    console.print(f"{job}. {network} Folder: {folder.path}", soft_wrap=True, highlight=False)
+
+
+def _how_long(settings: Settings) -> str:
+    """Roughly, on this machine, where computing is what takes time. Processes take some seconds to start."""
+    from tweed.train.tasks import row
+
+    spent_s = settings.steps * settings.workers * row(settings.task).step_s * len(settings.sides)
+    minutes = math.ceil((spent_s / min(len(os.sched_getaffinity(0)), settings.workers) + 10) / 60)
+    return f"This takes about {minutes} min where nothing else runs."
 
 
 def _finish(console: Console, settings: Settings, folder: RunFolder) -> None:
