@@ -12,20 +12,16 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-#: Sections by name, and their pages in order. Pages that are in none come last.
+#: Sections, by what a reader wants, and their pages in order. Pages that are in none are of systems.
 SECTIONS = {
-    "The first hour": ["choosing", "two-machines", "footguns", "wheels", "doctor", "settings", "errors"],
-    "Use": ["train", "frameworks", "programs", "ray", "elastic", "hub", "compression", "composition", "plan"],
-    "Networks and faults": [
-        "deadlines",
-        "faults",
-        "reliability",
-        "security",
-        "metrics",
-        "testbed",
-        "topology",
-    ],
-    "How it is built": ["update", "protocol", "benchmarks", "torch-suite", "dependencies", "glossary"],
+    "Start": ["wheels", "train", "footguns", "settings", "errors", "status"],
+    "Choose": ["choosing", "compression", "composition", "plan", "topology"],
+    "Two machines": ["two-machines", "doctor", "security", "metrics", "deadlines", "faults", "testbed"],
+    "Trainers": ["frameworks", "programs"],
+    "Members": ["elastic"],
+    "Hub": ["hub", "rules"],
+    "Ray": ["ray", "hoplite"],
+    "Inside": ["update", "protocol", "reliability", "benchmarks", "torch-suite", "dependencies", "glossary"],
 }
 #: Modules with public names, a page of the reference each. A test holds them to the `__all__` of all folders.
 PUBLIC = [
@@ -81,7 +77,7 @@ def nav(pages: list[str]) -> list[Any]:
     decisions = sorted(page for page in pages if page.startswith("decisions/"))
     others = sorted(page for page in pages if page not in named and page not in decisions)
     found = [{name: wanted} for name, wanted in sections.items()]
-    return ["index.md", *found, {"Systems and parts": others}, {"Decisions": decisions}]
+    return ["index.md", *found[:-1], {"Systems": others}, found[-1], {"Decisions": decisions}]
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
