@@ -98,10 +98,10 @@ def test_times_are_also_to_half_a_point_below_the_target() -> None:
     lines = [line for line in five(80) if line.get("side") != OURS or line["kind"] != "training"]
     lines += [training(OURS, [(60, 0.8), (90, 0.846)], seed) for seed in range(5)]
     sections = {section.title: section for section in SYSTEM.study(lines).sections}
-    rows = {row[0]: row for row in sections["Goals"].tables[0].rows}
-    assert rows["10 Mbit/s: our best at least 10× sooner than DDP"][2] == "–"
-    assert rows["10 Mbit/s, to within 0.5 points: our best at least 10× sooner than DDP"][2] == "met"
-    assert f"{OURS}: final accuracy not below DDP's by more than 0.5 points" in rows
+    fixed, added = ({row[0]: row for row in table.rows} for table in sections["Goals"].tables)
+    assert fixed["10 Mbit/s: our best at least 10× sooner than DDP"][2] == "–"
+    assert added["10 Mbit/s, to within 0.5 points: our best at least 10× sooner than DDP"][2] == "met"
+    assert f"{OURS}: final accuracy not below DDP's by more than 0.5 points" in added
     below = sections["Time to 0.5 points below DDP's accuracy"]
     assert below.words == ["The target is 84.50%: 0.5 points below what DDP ends with at its worst seed."]
     assert next(row for row in below.tables[0].rows if row[0] == OURS)[1] == "90"

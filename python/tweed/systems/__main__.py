@@ -67,24 +67,24 @@ def _systems(root: Path, folder: str, whole: bool) -> Section:
     """
     rows = []
     for name in SYSTEMS:
-        found, judged = system(name), _judged(root / f"docs/{name}.md")
-        line, cells = found.headline, {row[0]: row[1] for row in judged}
-        here = line.here.format(*(figure(cells[goal]) for goal in line.goals))
+        text = part(root / f"docs/{name}.md", "figures")
+        cells = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")]
+        found, figures = system(name), {goal: cell for goal, cell, *_ in cells}
+        line = found.headline
+        here = line.here.format(*(figure(figures[goal]) for goal in line.goals))
         source = [found.title, found.paper, f"`{found.parts}`"] if whole else []
-        rows.append([f"[{name}]({folder}{name}.md)", *source, line.claim, here, line.wanted, _counts(judged)])
+        rows.append([f"[{name}]({folder}{name}.md)", *source, line.claim, here, line.wanted, _counts(cells)])
     source = ["what", "described in", "parts here"] if whole else []
     head = ["name", *source, "the paper", "here", "take it for", "met · level · missed"]
     return Section("Published systems", tables=[Table("", head, rows)])
 
 
-def _judged(page: Path) -> list[list[str]]:
-    """The goals of a page: each with its figure and the verdict. Several tables may have the same goal."""
-    rows = [line.strip("| ").split(" | ") for line in part(page, "figures").splitlines()]
-    return [row for row in rows if row[-1] in VERDICTS]
-
-
-def _counts(judged: list[list[str]]) -> str:
-    found = [row[-1] for row in judged]
+def _counts(rows: list[list[str]]) -> str:
+    """How many goals were met, level and missed, of those that stood before the run."""
+    found, fixed = [], False
+    for row in rows:
+        fixed = "added after" not in row[0] if row[1] == "measured" else fixed
+        found += [row[-1]] if fixed else []
     return " · ".join(str(found.count(verdict)) for verdict in VERDICTS)
 
 
