@@ -23,6 +23,8 @@ from tweed.testbed import run_ranks
 _LAYERS, _NUMEL, _FORWARD_S, _BACKWARD_S = 8, 160_000, 0.1, 0.3
 _BUCKET_BYTES = 2**20
 _BATCH = 64
+#: Parts of that, for a curve over the length of a step.
+SCALES = (1, 8, 32, 128)
 
 
 class _Pass(torch.autograd.Function):
@@ -31,22 +33,22 @@ class _Pass(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
         """Forward."""
-        time.sleep(_FORWARD_S / _LAYERS)
+        time.sleep(_FORWARD_S / _LAYERS * weight.numel() / _NUMEL)
         ctx.save_for_backward(weight)
         return x.clone()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
         """Backward."""
-        time.sleep(_BACKWARD_S / _LAYERS)
         (weight,) = ctx.saved_tensors
+        time.sleep(_BACKWARD_S / _LAYERS * weight.numel() / _NUMEL)
         return grads[0], torch.ones_like(weight)
 
 
 class _Model(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, scale: int) -> None:
         super().__init__()
-        self.layers = nn.ParameterList([torch.zeros(_NUMEL) for _ in range(_LAYERS)])
+        self.layers = nn.ParameterList([torch.zeros(_NUMEL // scale) for _ in range(_LAYERS)])
 
     def forward(self, x: Tensor) -> Tensor:
         for weight in self.layers:
@@ -54,32 +56,35 @@ class _Model(nn.Module):
         return x
 
 
-def overhead(workers: int, rounds: int, steps: int) -> dict[str, list[float]]:
+def overhead(workers: int, rounds: int, steps: int, scale: int = 1) -> dict[str, list[float]]:
     """Seconds of steps at rank 0, of members and of ranks of a plain group, in turns. Both exchange buckets
     while the backward pass computes what is behind them.
 
+    Args:
+      scale: computing and the model are this many times smaller.
+
     Raises: NoTestbed.
 
-    Cost: `rounds` times `steps` steps of each, of 0.6 s, and 5 s per round.
+    Cost: `rounds` times `steps` steps of each, of 0.9 s over the scale, and 5 s per round.
     """
     found: dict[str, list[float]] = {"members": [], "plain": []}
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
             run = partial(run_ranks, network=NETWORK, timeout=600.0)
-            found["members"] += run(_member, workers, Path(folder), steps)[0]
-        found["plain"] += run(_plain, workers, steps, backend="tweed")[0]
+            found["members"] += run(_member, workers, Path(folder), steps, scale)[0]
+        found["plain"] += run(_plain, workers, steps, scale, backend="tweed")[0]
     return found
 
 
-def _member(rank: int, size: int, folder: Path, steps: int) -> list[float]:
-    model, data = _Model(), TensorDataset(torch.ones(_BATCH, 1))
+def _member(rank: int, size: int, folder: Path, steps: int, scale: int) -> list[float]:
+    model, data = _Model(scale), TensorDataset(torch.ones(_BATCH, 1))
     optimizer, elastic = torch.optim.Adam(model.parameters()), control(0, rank, size, size, folder)
     with tweed.attach(model, optimizer, elastic=elastic, bucket_bytes=_BUCKET_BYTES) as run:
         return _spans(model, optimizer, (batch for (batch,) in run.batches(data, steps, _BATCH)))
 
 
-def _plain(rank: int, size: int, steps: int) -> list[float]:
-    model = _Model()
+def _plain(rank: int, size: int, steps: int, scale: int) -> list[float]:
+    model = _Model(scale)
     optimizer = torch.optim.Adam(model.parameters())
     with tweed.attach(model, optimizer, bucket_bytes=_BUCKET_BYTES):
         return _spans(model, optimizer, [torch.ones(_BATCH // size, 1)] * steps)

@@ -21,7 +21,7 @@ from torch import Tensor
 from tweed.data.sampler import GlobalOrder, Sampler
 from tweed.elastic import ElasticRun
 from tweed.elastic.state import State, Stateful, of_objects
-from tweed.experiments.watched_members import Watched, Written, control
+from tweed.experiments.watched_members import Step, Watched, Written, control
 from tweed.files import write_atomic
 from tweed.testbed import Network, Ranks, opened
 from tweed.testbed.bed import Bed
@@ -108,9 +108,9 @@ def lateness(
     Args:
       program: what ranks run; None: an `ElasticRun`. It may be for one rank more, which nothing befalls.
 
-    Returns: for each `what`, `step_s` (a step's median), `late_s` (by how much longer than a step it was from
-      the fault to the end of the first step without the lost at all survivors) and `back_s` (until all were
-      in again: after the kill, or after the end of what lasts).
+    Returns: for each `what`, `step_s` (a step's median), `late_s` (by how much later than expected all
+      survivors had counted the first step without the lost: expected is a median step after the one before)
+      and `back_s` (until all were in again: after the kill, or after the end of what lasts).
 
     Raises: NoTestbed.
     """
@@ -124,7 +124,7 @@ def lateness(
 
 def _struck(watched: Watched, bed: Bed, workers: int, strikes: Sequence[Strike]) -> Iterator[dict[str, Any]]:
     plain: list[float] = []
-    late: dict[str, list[tuple[float, float]]] = {}
+    late: dict[str, list[tuple[Step, Step, float]]] = {}
     since = 0.0
     for strike in strikes:
         watched.settled(workers, since)
@@ -134,15 +134,19 @@ def _struck(watched: Watched, bed: Bed, workers: int, strikes: Sequence[Strike])
             since = struck.log[0][0]
             while struck.turn(0) is not None:
                 pass  # those of the same moment
-            end = watched.counted_without(strike.lost, workers, since)
+            first = watched.counted_without(strike.lost, workers, since)
+            before = watched.before([rank for rank in range(workers) if rank not in strike.lost], since)
             watched.wait(lambda struck=struck: struck.turn(0) is None and struck.done)  # type: ignore[misc]
         since = max(since, time.monotonic() if strike.what in ("stop", "cut") else since)
         watched.settled(workers, since, 1)
-        late.setdefault(strike.what, []).append((end - struck.log[0][0], time.monotonic() - since))
+        late.setdefault(strike.what, []).append((before, first, time.monotonic() - since))
     watched.end()
     step_s = statistics.median(plain)
-    for what, spans in late.items():
-        late_s, back_s = [span - step_s for span, _ in spans], [back for _, back in spans]
+    for what, found in late.items():
+        late_s = [
+            first.end - before.end - (first.number - before.number) * step_s for before, first, _ in found
+        ]
+        back_s = [back for *_, back in found]
         yield {"what": what, "workers": workers, "step_s": step_s, "late_s": late_s, "back_s": back_s}
 
 

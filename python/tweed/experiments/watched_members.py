@@ -108,6 +108,11 @@ class Watched:
                 return Step(*json.loads(lines[-1]))
         return None
 
+    def before(self, ranks: Collection[int], moment: float) -> Step:
+        """The last step that one of these had counted then."""
+        ended = (step for rank in ranks for step in self.steps(rank) if step.end <= moment)
+        return max(ended, key=lambda step: step.end)
+
     def counted(self) -> int:
         """Steps that count at any of them."""
         return max((step.number for rank in range(self._members) if (step := self.last(rank))), default=0)
@@ -141,16 +146,16 @@ class Watched:
 
         self.wait(settled)
 
-    def counted_without(self, lost: Collection[int], members: int, since: float) -> float:
-        """When all others of the members have counted a step without these that ended after `since`."""
-        ends: list[float] = []
+    def counted_without(self, lost: Collection[int], members: int, since: float) -> Step:
+        """The first step without the lost that all others have counted after `since`, at who counted last."""
+        ends: list[Step] = []
 
         def counted() -> bool:
             found = [
                 self._first(rank, members - len(lost), since) for rank in range(members) if rank not in lost
             ]
             if all(found):
-                ends.append(max(step.end for step in found if step))
+                ends.append(max((step for step in found if step), key=lambda step: step.end))
             return bool(ends)
 
         self.wait(counted)

@@ -19,7 +19,7 @@ from typing import Any
 
 from tweed.errors import NoTestbed
 from tweed.experiments import member_checkpoints, member_runs, member_training, torchft_members
-from tweed.experiments.member_overhead import overhead
+from tweed.experiments.member_overhead import SCALES, overhead
 from tweed.experiments.notes import Notes
 from tweed.systems import Headline, System
 from tweed.systems.reports.elastic import OURS, study
@@ -83,7 +83,9 @@ def experiment(notes: Notes, quick: bool) -> None:
             notes, f"{donors} donors", partial(member_runs.donated, donors, config.ballast, compute_s)
         )
     rounds = max(2, config.rounds // 3)
-    _in_testbed(notes, "unharmed", lambda: overhead(4, rounds, config.steps))
+    for scale in SCALES:
+        kind = "unharmed" if scale == 1 else f"unharmed, 1/{scale}"
+        _in_testbed(notes, kind, partial(overhead, 4, rounds, config.steps, scale))
     for (task, dtype), (members, count) in config.kills.items():
         _trained(notes, task, dtype, members, count)
     if not notes.has(kind="replay"):

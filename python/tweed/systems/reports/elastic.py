@@ -51,7 +51,7 @@ def study(lines: Sequence[Line]) -> Study:
         "Workers are lost, return and arrive, and training goes on: what each costs, and what the model is."
     )
     parts = [Section("Goals", tables=[goals(verdicts(lines), fixed=FIXED)])]
-    tables = [_struck(lines), _trained(lines), _held(lines)]
+    tables = [_struck(lines), _unharmed_steps(lines), _trained(lines), _held(lines)]
     tables = [table for table in tables if table.rows]
     parts += [Section("What was measured", plots=list(_members(lines)), tables=tables)]
     return Study("Members that come and go", lead, [*parts, Section("To keep in mind", words=_words(lines))])
@@ -172,7 +172,22 @@ def _struck(lines: Sequence[Line]) -> Table:
         name = f"{line['side']}, {line['workers']} workers, {WORDS[line['what']]}"
         rows.append([name, f"{len(late_s)}", *(f"{1e3 * span:.0f}" for span in spans)])
     head = ["members", "times", "step (ms)", "later: median (ms)", "most (ms)", "all in again after (ms)"]
-    return Table("The step within which members are lost, beside one that nobody is lost in", head, rows)
+    return Table(
+        "When all survivors have counted the step within which members are lost, after it was expected",
+        head,
+        rows,
+    )
+
+
+def _unharmed_steps(lines: Sequence[Line]) -> Table:
+    """Over the length of a step."""
+    rows = []
+    for line in lines:
+        if line["kind"].startswith("unharmed"):
+            ours, plain = (statistics.median(line[side]) for side in ("members", "plain"))
+            rows.append([f"{1e3 * plain:.1f}", f"{1e3 * ours:.1f}", f"{ours / plain:.2f}×"])
+    head = ["a step of a plain group (ms)", "of members (ms)", "factor"]
+    return Table("What it costs to be members where nobody is lost, 4 workers", head, rows)
 
 
 def _trained(lines: Sequence[Line]) -> Table:
