@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests import docstrings
+
 HOUSE = Path(__file__).parents[1]
 CRATES = sorted(path.parent.name for path in HOUSE.glob("crates/*/Cargo.toml"))
 
@@ -209,3 +211,8 @@ def test_names_are_the_fields_own() -> None:
         if {word.lower() for word in re.findall(r"[A-Z]?[a-z]+", name)} & BANNED
     ]
     assert found == []
+
+
+def test_docstrings_are_sentences() -> None:
+    found = [f"{fault.place}: {fault.name} {fault.why}" for fault in docstrings.faults()]
+    assert not found, "python -m tests.docstrings lists them"

@@ -48,7 +48,7 @@ class Around(Gathered):
     batches: int = 0
 
     def plus(self, event: Arrival | Answer) -> Self:
-        """See `Gathered`. With another arrival the sums are others, too."""
+        """With another arrival the sums are others, too."""
         return replace(Gathered.plus(self, event), shares=None)
 
 
@@ -69,7 +69,6 @@ class Before:
 
     @property
     def compares(self) -> bool:
-        """See `Aggregate`."""
         return self.then.compares
 
     def sums(self, contributors: int) -> int:
@@ -171,7 +170,6 @@ class BoundedBefore(Before):
         return Bounded(self.f).hostile(count)
 
     def require(self, contributors: int) -> None:
-        """See `Aggregate`."""
         least = Bounded(self.f).least(self.hostile(contributors))
         if contributors < least:
             raise UsageError(f"{self!r} needs at least {least} contributions, and there are {contributors}")

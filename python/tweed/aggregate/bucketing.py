@@ -52,7 +52,6 @@ class Bucketing(Before):
             raise UsageError(f"{self!r}: {self.then!r} goes by senders, and a group has none")
 
     def sums(self, contributors: int) -> int:
-        """See `Before`."""
         return -(-contributors // self.size)
 
     def shares(self, products: Tensor, batch: int) -> Tensor:

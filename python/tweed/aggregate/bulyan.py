@@ -36,7 +36,6 @@ class Bulyan(BoundedDistanceBased):
     reason: ClassVar[Reason] = Reason.NEAREST
 
     def least(self, hostile: int) -> int:
-        """See `Bounded`."""
         return 4 * hostile + 3 if hostile else 1
 
     def weights(self, products: Tensor, hostile: int) -> Tensor:

@@ -31,7 +31,6 @@ class CoordinateWise:
         raise NotImplementedError  # each rule has its own
 
     def require(self, contributors: int) -> None:
-        """See `Aggregate`."""
         raise NotImplementedError  # each rule has its own
 
     def start(self) -> Gathered:

@@ -37,5 +37,4 @@ class DelayAdaptive(Averaged):
             raise UsageError(f"{self!r}: most is to be at least 1")
 
     def discount(self, delay: int) -> float:
-        """See `Averaged`."""
         return min(1.0, self.most / max(1, delay))

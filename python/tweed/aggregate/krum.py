@@ -30,7 +30,6 @@ class Krum(BoundedDistanceBased):
     reason: ClassVar[Reason] = Reason.NEAREST
 
     def scores(self, products: Tensor, hostile: int) -> Tensor:
-        """See `krum_scores`."""
         return krum_scores(products, hostile)
 
     def weights(self, products: Tensor, hostile: int) -> Tensor:
@@ -54,7 +53,6 @@ class MultiKrum(BoundedDistanceBased):
     reason: ClassVar[Reason] = Reason.NEAREST
 
     def scores(self, products: Tensor, hostile: int) -> Tensor:
-        """See `krum_scores`."""
         return krum_scores(products, hostile)
 
     def weights(self, products: Tensor, hostile: int) -> Tensor:

@@ -36,7 +36,6 @@ class MDA(BoundedDistanceBased):
     reason: ClassVar[Reason] = Reason.NEAR_OTHERS
 
     def require(self, contributors: int) -> None:
-        """See `Aggregate`."""
         BoundedDistanceBased.require(self, contributors)
         if self.hostile(contributors) > _MOST:
             raise UsageError(

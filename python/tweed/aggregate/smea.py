@@ -37,7 +37,6 @@ class SMEA(BoundedDistanceBased):
     reason: ClassVar[Reason] = Reason.NEAR_OTHERS
 
     def require(self, contributors: int) -> None:
-        """See `Aggregate`."""
         BoundedDistanceBased.require(self, contributors)
         subsets = comb(contributors, self.hostile(contributors))
         if subsets > _MOST:

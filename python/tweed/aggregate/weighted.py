@@ -94,5 +94,4 @@ class Weighted(Averaged):
             raise UsageError(f"{self!r}: power is to be from 0 on")
 
     def discount(self, delay: int) -> float:
-        """See `Averaged`."""
         return float((1 + delay) ** -self.power)

@@ -53,7 +53,6 @@ class Each:
     round: ClassVar[int | None] = None
 
     def ready(self, arrived: int, members: int) -> bool:
-        """See `When`."""
         return True
 
 
@@ -75,7 +74,6 @@ class Cache:
             raise UsageError(f"{self!r}: size is to be at least 1")
 
     def ready(self, arrived: int, members: int) -> bool:
-        """See `When`."""
         return arrived >= min(self.size, members)
 
 
@@ -96,7 +94,6 @@ class Quorum:
             raise UsageError(f"{self!r}: count is to be at least 1, within_s above 0")
 
     def ready(self, arrived: int, members: int) -> bool:
-        """See `When`."""
         return arrived >= min(self.count, members)
 
 
@@ -123,7 +120,6 @@ class Round:
         return self.size
 
     def ready(self, arrived: int, members: int) -> bool:
-        """See `When`."""
         return arrived >= min(self.size, members)
 
 
@@ -136,5 +132,4 @@ class All:
     round: ClassVar[int | None] = None
 
     def ready(self, arrived: int, members: int) -> bool:
-        """See `When`."""
         return arrived >= members

@@ -48,7 +48,7 @@ class ZenoPS(ByLayers):
         check_settings(self, self.eta, -1 < self.rho < math.inf, "and rho above -1")
 
     def factor(self, value: Tensor, trusted: Tensor) -> float | None:
-        """See `ByLayers`: 1. Not what is not finite, and nothing where the validator's is not, or is zero."""
+        """1. Not what is not finite, and nothing where the validator's is not, or is zero."""
         mine, theirs = value.double(), trusted.double()
         squared = float(theirs.square().sum())
         near = float(mine.square().sum()) < (1 + self.rho) * squared < math.inf

@@ -41,7 +41,7 @@ class ZenoPSAsync(ByLayers):
         check_settings(self, self.eta, True, "")
 
     def factor(self, value: Tensor, trusted: Tensor) -> float | None:
-        """See `ByLayers`. Not what is not finite, and nothing where the validator's is not, or is zero."""
+        """Not what is not finite, and nothing where the validator's is not, or is zero."""
         mine, theirs = value.double(), trusted.double()
         own, length = float(mine.norm()), float(theirs.norm())
         if not (math.isfinite(own) and 0 < length < math.inf):

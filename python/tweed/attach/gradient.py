@@ -313,11 +313,9 @@ class GradientExchange:
         self._steps += 1
 
     def check_finite(self) -> None:
-        """See `Exchange`."""
         self.reducer.check_finite()
 
     def after_step(self, norm: float | None) -> None:
-        """See `Exchange`."""
         if self.within_step:
             self.within_step = False
             self._used()
@@ -357,11 +355,9 @@ class GradientExchange:
         return tensors
 
     def state(self) -> dict[str, Any]:
-        """See `Exchange`."""
         return self.reducer.state()
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """See `Exchange`."""
         self.reducer.load(state)
 
     def close(self) -> None:

@@ -109,6 +109,5 @@ class DdpExchange(GradientExchange):
         self._waiting = []
 
     def close(self) -> None:
-        """See `GradientExchange`."""
         self._closed = True
         super().close()

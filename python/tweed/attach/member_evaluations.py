@@ -48,7 +48,7 @@ class MemberEvaluations(MemberSteps):
         return self._batch
 
     def computed(self, total: Tensor) -> Tensor | None:
-        """See `MemberSteps`. Raises: UsageError outside of an evaluation."""
+        """Raises: UsageError outside of an evaluation."""
         if not self._asks:
             raise UsageError(
                 "a backward pass outside of the closure: give optimizer.step() what run.closure(loss) has "

@@ -74,17 +74,15 @@ class MemberGradients(GradientReducer):
         return True
 
     def begin(self) -> None:
-        """See `GradientReducer`."""
         self._total, self._ready = self.like.new_empty(sum(self.sizes)), 0
 
     def start(self, gradients: GradientBucket) -> None:
-        """See `GradientReducer`."""
         self._put_in(gradients.bucket.values)
         assert self.steps is not None  # it was wanted
         self.steps.start(self._total, self._ready)
 
     def finish(self) -> list[Sequence[bool]]:
-        """See `GradientReducer`. In an iteration that does not count all gradients are zero."""
+        """In an iteration that does not count all gradients are zero."""
         steps = self.steps
         assert steps is not None  # it was wanted
         if steps.samples and not any(one.given for one in self.buckets):
@@ -137,11 +135,9 @@ class MemberGradients(GradientReducer):
         return by_any
 
     def state(self) -> dict[str, Any]:
-        """See `Exchange`."""
         return {"position": self._position()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """See `Exchange`."""
         if self.steps is not None:
             raise UsageError("load_state_dict: members have begun already; load before run.batches()")
         self.loaded = state["position"]

@@ -124,7 +124,6 @@ class MemberMovement:
         self._counts()
 
     def before_step(self) -> None:
-        """See `Exchange`."""
         if self.steps is None:
             raise UsageError(
                 "members that come and go learn from the run which samples are theirs: loop over "
@@ -157,11 +156,9 @@ class MemberMovement:
         return [common.get(id(tensor), tensor) for tensor in tensors]
 
     def state(self) -> dict[str, Any]:
-        """See `Exchange`."""
         return {"position": self._position(), "outer": self.state_dict()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """See `Exchange`."""
         if self.steps is not None:
             raise UsageError("load_state_dict: members have begun already; load before run.batches()")
         self.loaded = state["position"]
@@ -173,7 +170,6 @@ class MemberMovement:
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `state_dict`."""
         for name, view, _ in self._outer_views():
             view.copy_(local(state[name]))
 

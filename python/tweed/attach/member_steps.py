@@ -199,7 +199,6 @@ class OptimizerSettings:
         return {str(number): [_settings(group) for group in one.param_groups] for number, one in each}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `state_dict`."""
         restore(({}, list(state.values())), {}, self._optimizers)
 
 

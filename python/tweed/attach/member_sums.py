@@ -56,7 +56,7 @@ class PackedSums:
         self._summed_to = 0  # steps, all of which are in what is kept here
 
     def start(self, contribution: Tensor, ready: int, group: dist.ProcessGroup, step: int, met: int) -> None:
-        """See `Sum`: nothing, as packets are of whole gradients."""
+        """Nothing, as packets are of whole gradients."""
 
     def stop(self) -> bool:
         """See `Sum`."""
@@ -65,7 +65,6 @@ class PackedSums:
     def __call__(
         self, contribution: Tensor, samples: int, group: dist.ProcessGroup, step: int, met: int
     ) -> Tensor:
-        """See `Sum`."""
         gradients, rest = contribution.tensor_split([sum(self._sizes)])
         is_broken, lacks = not is_finite(gradients), bool(self._shared) and not self._follows(step)
         rest = torch.cat([rest, rest.new_tensor([samples, lacks, is_broken])])

@@ -299,7 +299,7 @@ class ReplicaRun:
         self._led("a step that is broken off", lambda: self._own.revert())
 
     def start(self, contribution: Tensor, ready: int) -> None:
-        """See `ElasticRun.start`: nothing, as its parts are spread over the processes."""
+        """Nothing, as its parts are spread over the processes."""
 
     def contribute(self, total: Tensor, samples: int) -> None:
         """See `ElasticRun.contribute`: this process's shard of the sum, and what follows it."""
@@ -333,7 +333,7 @@ class ReplicaRun:
         return self._finite
 
     def finish(self, first: Callable[[], None] | None = None, tell: Any = None) -> None:
-        """See `ElasticRun.finish`; the first process's `tell` counts."""
+        """The first process's `tell` counts."""
         if first is not None:
             self._first = first
 
@@ -344,7 +344,6 @@ class ReplicaRun:
         self.told = self._led("the end of the loop", end)
 
     def close(self) -> None:
-        """See `ElasticRun.close`."""
         if self._run is not None:
             self._run.close()
 

@@ -79,7 +79,6 @@ class ByShards:
         return _EVERY_STEP.handle(event, state, now)
 
     def poll(self, state: EveryStepState, now: float) -> tuple[Decision, EveryStepState]:
-        """See `handle`."""
         return _EVERY_STEP.poll(state, now)
 
 

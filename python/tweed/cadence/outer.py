@@ -65,6 +65,5 @@ class Nesterov:
         return Momentum(like.new_zeros(like.shape))
 
     def advance(self, mean: Tensor, state: Momentum) -> Tensor:
-        """See `Outer`."""
         state.momentum.mul_(self.momentum).add_(mean)
         return mean.add(state.momentum, alpha=self.momentum).mul_(self.lr)

@@ -234,7 +234,6 @@ class Auto:
         return Choice(like.new_zeros(like.shape))
 
     def exchange(self, value: Tensor, state: Choice, turn: Turn, silent: bool = False) -> ReduceRequests:
-        """See `Memory`."""
         if silent:
             state.error.add_(value)
         part = str(state.choice)

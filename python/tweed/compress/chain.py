@@ -71,7 +71,6 @@ class Chain:
 
     @property
     def reply_codec(self) -> Chain | Nonzero:
-        """See `bidirectional`."""
         return self if self.bidirectional else Nonzero(self.indices)
 
     def start(self, spec: Spec) -> Any:
@@ -81,7 +80,6 @@ class Chain:
     def encode(
         self, value: Tensor, state: Any, turn: Turn, error: Tensor | None = None
     ) -> tuple[Packet, Any]:
-        """See `Compressor`."""
         from tweed.compress.native import sparse
 
         packet, state = self.sparse.encode(value, state, turn, error)

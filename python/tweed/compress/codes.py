@@ -40,13 +40,12 @@ class Codes:
     first: int = 0
 
     def add_to(self, out: Tensor) -> None:
-        """See `Packet`."""
         from tweed.compress.native import quant
 
         quant.decode_add(out, self.scales, self.codes, self.form, self.first)
 
     def cut(self, bounds: Sequence[int]) -> Sequence[Codes]:
-        """See `Packet`; bounds are multiples of 8, or the end. A block that is cut has its scale in both."""
+        """Bounds are multiples of 8, or the end. A block that is cut has its scale in both."""
         return [self._piece(low, high) for low, high in pairwise(bounds)]
 
     def _piece(self, low: int, high: int) -> Codes:
@@ -81,11 +80,10 @@ class Codes:
 
     @property
     def value_bytes(self) -> int:
-        """See `Packet`."""
         return self.codes.numel()
 
     def lost(self, ranges: ByteRanges) -> Entries:
-        """See `Packet`. Cost: all are decoded."""
+        """Cost: all are decoded."""
         from tweed.compress.entries import Entries
 
         values = self.scales.new_zeros(self.numel)

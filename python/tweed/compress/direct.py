@@ -30,18 +30,15 @@ class Direct:
 
     @property
     def parts(self) -> Mapping[str, Codec]:
-        """See `Memory`."""
         return {"main": self.compressor}
 
     def start(self, like: Tensor) -> None:
         """Nothing to remember."""
 
     def pending(self, value: Tensor, state: None) -> float:
-        """See `MeasuresNorm`."""
         return float(value.square().sum())
 
     def exchange(self, value: Tensor, state: None, turn: Turn, silent: bool = False) -> ReduceRequests:
-        """See `Memory`."""
         if self.weight != 1:
             value.mul_(self.weight)
         mean = yield ReduceRequest(self.compressor, value, silent=silent)

@@ -45,13 +45,13 @@ class Entries:
     codes: Codes | None = None
 
     def add_to(self, out: Tensor) -> None:
-        """See `Packet`. Cost: the touched lines of `out`."""
+        """Cost: the touched lines of `out`."""
         from tweed.compress.native import sparse
 
         sparse.scatter_add(out, self.indices, self.values)
 
     def cut(self, bounds: Sequence[int]) -> Sequence[Entries]:
-        """See `Packet`. Cost: two binary searches per piece; codes are unpacked and packed anew."""
+        """Cost: two binary searches per piece; codes are unpacked and packed anew."""
         import torch
 
         marks = torch.tensor(list(bounds), dtype=torch.int32, device=self.indices.device)
@@ -63,7 +63,6 @@ class Entries:
         ]
 
     def pack(self) -> Tensor:
-        """See `Packet`."""
         import torch
 
         coding, indices = _written(self.indices, self.numel, self.coding)
@@ -81,11 +80,9 @@ class Entries:
 
     @property
     def value_bytes(self) -> int:
-        """See `Packet`."""
         return 4 * len(self.values) if self.codes is None else self.codes.value_bytes
 
     def lost(self, ranges: ByteRanges) -> Entries:
-        """See `Packet`."""
         bits = 32 if self.codes is None else self.codes.form.bits
         at = places_in(ranges, bits, len(self.indices))
         return Entries(self.indices[at], self.values[at], self.numel)

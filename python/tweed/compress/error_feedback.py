@@ -40,7 +40,6 @@ class ErrorFeedback:
 
     @property
     def parts(self) -> Mapping[str, Codec]:
-        """See `Memory`."""
         return {"main": self.compressor}
 
     def start(self, like: Tensor) -> Residual:
@@ -48,11 +47,9 @@ class ErrorFeedback:
         return Residual(like.new_zeros(like.shape))
 
     def pending(self, value: Tensor, state: Residual) -> float:
-        """See `MeasuresNorm`."""
         return float((value + state.error).square().sum())
 
     def exchange(self, value: Tensor, state: Residual, turn: Turn, silent: bool = False) -> ReduceRequests:
-        """See `Memory`."""
         if silent:
             state.error.add_(value)
         mean = yield ReduceRequest(self.compressor, value, state.error, silent=silent)

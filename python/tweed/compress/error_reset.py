@@ -57,7 +57,6 @@ class ErrorReset:
 
     @property
     def parts(self) -> Mapping[str, Codec]:
-        """See `Memory`."""
         return {"main": self.compressor, "reset": self.reset}
 
     def start(self, like: Tensor) -> Divergence:
@@ -65,7 +64,6 @@ class ErrorReset:
         return Divergence(like.new_zeros(like.shape))
 
     def exchange(self, value: Tensor, state: Divergence, turn: Turn, silent: bool = False) -> ReduceRequests:
-        """See `Memory`."""
         rest = value.clone() if silent else value.new_zeros(value.shape)
         mean = yield ReduceRequest(self.compressor, value, rest, silent=silent)
         state.error.add_(rest)

@@ -54,7 +54,6 @@ class Half:
     def encode(
         self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None
     ) -> tuple[Values, None]:
-        """See `Compressor`."""
         import torch
 
         if error is not None:

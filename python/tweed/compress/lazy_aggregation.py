@@ -52,7 +52,6 @@ class LazyAggregation:
 
     @property
     def parts(self) -> Mapping[str, Codec]:
-        """See `Memory`."""
         return {"main": self.compressor}
 
     def start(self, like: Tensor) -> LastSent:
@@ -60,11 +59,9 @@ class LazyAggregation:
         return LastSent(like.new_zeros(like.shape), like.new_zeros(like.shape))
 
     def pending(self, value: Tensor, state: LastSent) -> float:
-        """See `MeasuresNorm`."""
         return float((value - state.sent).square().sum())
 
     def exchange(self, value: Tensor, state: LastSent, turn: Turn, silent: bool = False) -> ReduceRequests:
-        """See `Memory`."""
         rest = value.new_zeros(value.shape)
         sent = state.sent if silent else value.clone()
         state.mean.add_((yield ReduceRequest(self.compressor, value.sub_(state.sent), rest, silent=silent)))

@@ -43,7 +43,6 @@ class Levels:
 
     @property
     def reply_codec(self) -> Levels | None:
-        """See `bidirectional`."""
         return self if self.bidirectional else None
 
     def _form(self, numel: int) -> Form:
@@ -55,7 +54,6 @@ class Levels:
     def encode(
         self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None
     ) -> tuple[Codes, None]:
-        """See `Compressor`."""
         return coded(value, self._form(value.numel()), turn.own(self.seed), error), None
 
     def error_bound(self, spec: Spec) -> float:

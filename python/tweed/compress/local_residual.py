@@ -44,7 +44,6 @@ class LocalResidual:
 
     @property
     def parts(self) -> Mapping[str, Codec]:
-        """See `Memory`."""
         return {"main": self.compressor}
 
     def start(self, like: Tensor) -> Ahead:
@@ -52,7 +51,7 @@ class LocalResidual:
         return Ahead(like.new_zeros(like.shape))
 
     def exchange(self, value: Tensor, state: Ahead, turn: Turn, silent: bool = False) -> ReduceRequests:
-        """See `Memory`. Movements begin ahead, and so contain what was left; that is forgotten here."""
+        """Movements begin ahead, and so contain what was left; that is forgotten here."""
         value.sub_(state.error)
         state.error.copy_(value) if silent else state.error.zero_()
         mean = yield ReduceRequest(self.compressor, value, state.error, silent=silent)

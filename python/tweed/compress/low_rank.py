@@ -88,7 +88,6 @@ class LowRank:
     def rounds(
         self, value: Tensor, state: Warm, turn: Turn, out: Tensor, error: Tensor | None = None
     ) -> Generator[Tensor, Tensor, Warm]:
-        """See `Rounds`."""
         matrices, whole = self.parts(turn.spec)
         if error is not None:
             error.copy_(value.add_(error))

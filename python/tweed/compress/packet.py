@@ -97,16 +97,15 @@ class Values:
     place: Callable[[Tensor, Tensor], None] = _everywhere
 
     def add_to(self, out: Tensor) -> None:
-        """See `Packet`."""
         self.place(self.values, out)
 
     def cut(self, bounds: Sequence[int]) -> Sequence[Values]:
-        """See `Packet`; only for values that stand for themselves."""
+        """Only for values that stand for themselves."""
         spans = pairwise(bounds)
         return [replace(self, values=self.values[low:high], numel=high - low) for low, high in spans]
 
     def pack(self) -> Tensor:
-        """See `Packet`. The header's coding is the place of the dtype in `DTYPES`."""
+        """The header's coding is the place of the dtype in `DTYPES`."""
         import torch
 
         header = Header(self.KIND, DTYPES.index(_dtype(self.values)), length=self.numel).pack(self.values)
@@ -114,11 +113,10 @@ class Values:
 
     @property
     def value_bytes(self) -> int:
-        """See `Packet`."""
         return self.values.nbytes
 
     def lost(self, ranges: ByteRanges) -> Entries:
-        """See `Packet`; only for values that stand for themselves."""
+        """Only for values that stand for themselves."""
         from tweed.compress.entries import Entries
 
         places = places_in(ranges, 8 * self.values.element_size(), self.numel)

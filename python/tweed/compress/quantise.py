@@ -51,7 +51,6 @@ class Quantise:
 
     @property
     def reply_codec(self) -> Quantise | None:
-        """See `bidirectional`."""
         return self if self.bidirectional else None
 
     def _form(self, numel: int) -> Form:
@@ -63,7 +62,6 @@ class Quantise:
     def encode(
         self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None
     ) -> tuple[Codes, None]:
-        """See `Compressor`."""
         key = None if self.nearest else turn.own(self.seed)
         return coded(value, self._form(value.numel()), key, error), None
 

@@ -140,7 +140,7 @@ class RandomBlocks:
     def encode(
         self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None
     ) -> tuple[Values, None]:
-        """See `Compressor`; values that are sent unscaled are sent exactly."""
+        """Values that are sent unscaled are sent exactly."""
         import torch
 
         if error is not None:

@@ -55,7 +55,7 @@ class RandomK:
     def encode(
         self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None
     ) -> tuple[Values, None]:
-        """See `Compressor`; values that are sent unscaled are sent exactly."""
+        """Values that are sent unscaled are sent exactly."""
         if error is not None:
             value = error.add_(value)
         count = count_of(self.density, value.numel())

@@ -57,7 +57,7 @@ class RandomTensors:
     def encode(
         self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None
     ) -> tuple[Entries, None]:
-        """See `Compressor`; what is sent is sent exactly."""
+        """What is sent is sent exactly."""
         import torch
 
         if error is not None:

@@ -80,7 +80,6 @@ class Relaxing:
     def encode(
         self, value: Tensor, state: Stages, turn: Turn, error: Tensor | None = None
     ) -> tuple[Packet, Stages]:
-        """See `Compressor`."""
         now = self.stage(turn.step)
         packet, kept = self.stages[now].encode(value, state.states[now], turn, error)
         return packet, Stages((*state.states[:now], kept, *state.states[now + 1 :]))

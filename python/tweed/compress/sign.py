@@ -33,7 +33,6 @@ class Sign:
 
     @property
     def reply_codec(self) -> Sign | None:
-        """See `bidirectional`."""
         return self if self.bidirectional else None
 
     def _form(self, numel: int) -> Form:
@@ -45,7 +44,6 @@ class Sign:
     def encode(
         self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None
     ) -> tuple[Codes, None]:
-        """See `Compressor`."""
         return coded(value, self._form(value.numel()), None, error), None
 
     def error_bound(self, spec: Spec) -> float:

@@ -56,7 +56,6 @@ class StepAhead:
 
     @property
     def parts(self) -> Mapping[str, Codec]:
-        """See `Memory`."""
         parts: dict[str, Codec] = {"main": self.compressor}
         return parts | ({"average": Identity()} if self.average_every else {})
 
@@ -65,7 +64,6 @@ class StepAhead:
         return Ahead(like.new_zeros(like.shape))
 
     def exchange(self, value: Tensor, state: Ahead, turn: Turn, silent: bool = False) -> ReduceRequests:
-        """See `Memory`."""
         state.error.mul_(1 - self.fraction)
         if silent:
             state.error.add_(value)

@@ -92,7 +92,6 @@ class Threshold:
 
     @property
     def reply_codec(self) -> Threshold | None:
-        """See `bidirectional`."""
         return self if self.bidirectional else None
 
     def start(self, spec: Spec) -> Thresholds:
@@ -102,7 +101,7 @@ class Threshold:
     def encode(
         self, value: Tensor, state: Thresholds, turn: Turn, error: Tensor | None = None
     ) -> tuple[Packet, Thresholds]:
-        """See `Compressor`; values that are sent are sent exactly."""
+        """Values that are sent are sent exactly."""
         sizes = self._sizes(turn.spec)
         if self.lifespan:
             parts, state = self._by_life_span(value, state, turn, error)

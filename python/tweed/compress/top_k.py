@@ -41,7 +41,6 @@ class TopK:
 
     @property
     def reply_codec(self) -> TopK | None:
-        """See `bidirectional`."""
         return self if self.bidirectional else None
 
     def start(self, spec: Spec) -> None:
@@ -50,7 +49,7 @@ class TopK:
     def encode(
         self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None
     ) -> tuple[Entries, None]:
-        """See `Compressor`; values that are sent are sent exactly."""
+        """Values that are sent are sent exactly."""
         from tweed.compress.native import sparse
 
         counts = self.counts(turn.spec)

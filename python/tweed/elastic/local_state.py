@@ -79,7 +79,6 @@ class LocalState:
         self._take_over(state, given, member)
 
     def contribute(self, total: Tensor, samples: int | None) -> None:
-        """See `Member.contribute`."""
         member = self._copy()
         if member.commit.contribution is not None:  # to which this is added
             member.commit.contribution = member.commit.contribution.clone()
@@ -130,7 +129,6 @@ class LocalState:
         return found
 
     def begin_step(self) -> None:
-        """See `ElasticRun.begin_step`."""
         self.end_step()
         self.step.begin(self.member.sampler, self.member.commit.result)
 

@@ -21,8 +21,8 @@ DIGEST_BYTES = 16
 class Stateful(Protocol):
     """What has a state, such as a model, an optimizer or a learning rate schedule."""
 
-    def state_dict(self) -> dict[str, Any]: ...  # noqa: D102
-    def load_state_dict(self, state_dict: dict[str, Any]) -> Any: ...  # noqa: D102
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Any: ...
 
 
 class State:

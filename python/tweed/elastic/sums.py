@@ -62,7 +62,6 @@ class WholeSums:
         self._flies = False  # one may have begun
 
     def start(self, contribution: Tensor, ready: int, group: dist.ProcessGroup, step: int, met: int) -> None:
-        """See `Sum`."""
         total = self._begun(contribution, step, met)
         for begin, end in pairwise(self._ends[len(self._works) :]):
             if end <= ready:
@@ -72,7 +71,6 @@ class WholeSums:
     def __call__(
         self, contribution: Tensor, samples: int, group: dist.ProcessGroup, step: int, met: int
     ) -> Tensor:
-        """See `Sum`."""
         wait, last, mark = Wait(group), self._ends[-1], _mark(step, group.size())
         self.start(contribution, contribution.numel(), group, step, met)
         total = self._begun(contribution, step, met)
@@ -95,7 +93,6 @@ class WholeSums:
         return total[:-1]
 
     def stop(self) -> bool:
-        """See `Sum`."""
         flies = self._flies
         self._works, self._total, self._of, self._flies = [], None, (-1, -1), False
         return flies

@@ -115,7 +115,6 @@ class AutotunedBuffers(CompressedBuffers):
         return any(bool(buffer.state.error.any()) for buffer in self.buffers)
 
     def exchange(self, values: Sequence[Tensor], *, silent: bool = False) -> list[Update]:
-        """See `CompressedBuffers`."""
         for buffer in self.buffers:
             buffer.state.choice = self.autotuner.choice
         with self.autotuner.timed(values[0]):

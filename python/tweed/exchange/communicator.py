@@ -197,7 +197,6 @@ class Communicator:
     def broadcast(
         self, tensors: Sequence[Tensor], root: int | None = None
     ) -> list[tuple[dist.Work, Bucket, list[Tensor]]]:
-        """See `Place`."""
         root = self.owners.first if root is None else root
         tensors = [tensor for tensor in tensors if tensor.numel()]
         pending = []
@@ -243,14 +242,12 @@ class Communicator:
         return engine.plan(self.group) if self._own is None else None
 
     def hub_link(self, strategy: Strategy) -> HubLink:
-        """See `Place`."""
         assert strategy.hub is not None  # the caller looked
         if strategy.hub.aggregators:
             return sealed_link(partial(gather, self.group), strategy.hub.rank)
         return RankLink(self.group, self.wait, strategy.hub.rank)
 
     def member_links(self, strategy: Strategy) -> MemberLinks:
-        """See `Place`."""
         assert strategy.hub is not None  # as above
         if strategy.hub.aggregators:
             return SealedRanks(partial(gather, self.group), self.rank)

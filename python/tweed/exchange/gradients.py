@@ -87,13 +87,12 @@ class GradientReducer:
         """What others still send of past exchanges has come."""
 
     def check_finite(self) -> None:
-        """See `Exchange`. Nothing, where nothing is kept from one exchange to the next."""
+        """Nothing, where nothing is kept from one exchange to the next."""
 
     def after_step(self, norm: float | None) -> None:
         """See `Exchange`."""
 
     def state(self) -> dict[str, Any]:
-        """See `Exchange`."""
         return {}
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -131,15 +130,12 @@ class SummedGradients(GradientReducer):
         self._cadence = cadence
 
     def wanted(self) -> bool:
-        """See `GradientReducer`."""
         return self._cadence.decide()
 
     def renew(self, bucket: Bucket) -> None:
-        """See `GradientReducer`."""
         self._comm.renew(bucket)
 
     def refuse(self, why: UsageError) -> None:
-        """See `GradientReducer`."""
         for gradients in self.buckets:
             gradients.bucket.flat.zero_()
             gradients.bucket.marks.fill_(torch.nan)
@@ -153,7 +149,6 @@ class SummedGradients(GradientReducer):
         self._comm.wait(gradients.work)
 
     def start(self, gradients: GradientBucket) -> None:
-        """See `GradientReducer`."""
         bucket = gradients.bucket
         bucket.marks.fill_(1)
         bucket.marks[-1] = self.prescale * (-1) ** self.steps_taken if self._comm.owners.contributes else 0
@@ -162,7 +157,6 @@ class SummedGradients(GradientReducer):
         gradients.work = self._comm.start(bucket)
 
     def finish(self) -> list[Sequence[bool]]:
-        """See `GradientReducer`."""
         contributed: list[Sequence[bool]] = []
         for gradients in self.buckets:
             self._wait(gradients)
@@ -199,11 +193,10 @@ class CompressedGradients(GradientReducer):
         self._trouble: NonFinite | None = None
 
     def wanted(self) -> bool:
-        """See `GradientReducer`. What needs the norm of gradients is decided when all are there."""
+        """What needs the norm of gradients is decided when all are there."""
         return self._cadence.needs_norm or self._cadence.decide()
 
     def finish(self) -> list[Sequence[bool]]:
-        """See `GradientReducer`."""
         flags = self._flags(self.says, None)
         self._trouble = flags.error([one.names for one in self.buckets])
         if self._trouble is None or self._comm.owners.can_do_without(len(flags.broken)):
@@ -219,7 +212,6 @@ class CompressedGradients(GradientReducer):
         ]
 
     def refuse(self, why: UsageError) -> None:
-        """See `GradientReducer`."""
         with suppress(UsageError):
             self._flags(Verdict.REFUSED, why)
 
@@ -256,17 +248,14 @@ class CompressedGradients(GradientReducer):
             spoil(gradients.bucket, bad)
 
     def check_finite(self) -> None:
-        """See `Exchange`."""
         trouble, self._trouble = self._trouble, None
         if trouble is not None and not all(one.bucket.values.isfinite().all() for one in self.buckets):
             raise trouble
 
     def state(self) -> dict[str, Any]:
-        """See `Exchange`."""
         return {"buffers": self.values.state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """See `Exchange`."""
         self.values.load(state["buffers"])
 
 
@@ -292,11 +281,9 @@ class AutotunedGradients(GradientReducer):
         self._residual = False  # may a memory have something that was not sent?
 
     def wanted(self) -> bool:
-        """See `GradientReducer`."""
         return self._compressed.wanted()
 
     def begin(self) -> None:
-        """See `GradientReducer`."""
         self._autotuner.begin()
         plain = self._autotuner.choice == 0 and not self._residual
         self._now = self._summed if plain else self._compressed
@@ -304,22 +291,18 @@ class AutotunedGradients(GradientReducer):
         self.prescale = self._now.prescale
 
     def renew(self, bucket: Bucket) -> None:
-        """See `GradientReducer`."""
         self._summed.renew(bucket)
 
     def refuse(self, why: UsageError) -> None:
-        """See `GradientReducer`."""
         self._now.refuse(why)
 
     def start(self, gradients: GradientBucket) -> None:
-        """See `GradientReducer`."""
         if self._now is self._compressed and self._losses is not None:
             # what the plain exchanges have lost was prescaled
             self._losses.add_residual(gradients.bucket, 1 / self._summed.prescale)
         self._now.start(gradients)
 
     def finish(self) -> list[Sequence[bool]]:
-        """See `GradientReducer`."""
         self._autotuner.ready()
         contributed = self._now.finish()
         if self._now is self._compressed:
@@ -332,14 +315,12 @@ class AutotunedGradients(GradientReducer):
         return self._losses is not None and self._buffers.has_residual()
 
     def check_finite(self) -> None:
-        """See `Exchange`."""
         self._compressed.check_finite()
 
     def state(self) -> dict[str, Any]:
-        """See `Exchange`."""
         return self._compressed.state()
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """See `Exchange`. Candidates are tried anew."""
+        """Candidates are tried anew."""
         self._compressed.load(state)
         self._residual = True

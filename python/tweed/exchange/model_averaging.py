@@ -48,7 +48,6 @@ class BetweenSteps:
         """Nothing: `exchange` checks what it sends."""
 
     def after_step(self, norm: float | None) -> None:
-        """See `Exchange`."""
         self.differs = True
         self._maybe_exchange()
 
@@ -58,19 +57,17 @@ class BetweenSteps:
             self.differs = self._replicas_diverge
 
     def finish(self) -> None:
-        """See `Exchange`."""
         self._cadence.handle(Stop())
         self._maybe_exchange()
         self.unite()
         self.differs = False
 
     def average(self, tensors: list[Tensor]) -> list[Tensor]:
-        """See `Exchange`. A loop may have moved models by hand."""
+        """A loop may have moved models by hand."""
         differs = self.differs or not all(self._rest.compare(tensors, tensors[0].device))
         return means(tensors, self._comm) if differs else tensors
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """See `Exchange`."""
         self.differs = True
 
     def close(self) -> None:
@@ -127,7 +124,6 @@ class ModelExchange(BetweenSteps):
 
     @torch.no_grad()
     def unite(self) -> None:
-        """See `BetweenSteps`."""
         self._average_unless_equal(lambda param: True)
 
     def _average_unless_equal(self, may_be_equal: Callable[[Tensor], bool]) -> None:
@@ -160,11 +156,10 @@ class ModelExchange(BetweenSteps):
             anchor.copy_(param)
 
     def state(self) -> dict[str, Any]:
-        """See `Exchange`: the model that ranks agreed on last."""
+        """The model that ranks agreed on last."""
         return {"anchor": plain(self._anchor)}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """See `Exchange`."""
         super().load(state)
         anchor, saved = self._anchor, state["anchor"]
         if anchor is None or saved is None:

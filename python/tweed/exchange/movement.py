@@ -73,7 +73,7 @@ class MovementExchange(BetweenSteps):
         return [[self._params[name].detach() for name in names] for names in self._names]
 
     def after_step(self, norm: float | None) -> None:
-        """See `Exchange`. A cadence that goes by the length of what there is to send learns it first."""
+        """A cadence that goes by the length of what there is to send learns it first."""
         if self._cadence.needs_norm:
             self._cadence.handle(Ready(self._values.pending_norm(self._measure())))
         super().after_step(norm)
@@ -131,7 +131,7 @@ class MovementExchange(BetweenSteps):
         _copy_views(target, group)
 
     def average(self, tensors: list[Tensor]) -> list[Tensor]:
-        """See `Exchange`. Where parameters stand off their references, these are equal on all ranks."""
+        """Where parameters stand off their references, these are equal on all ranks."""
         if not self._is_offset:
             return super().average(tensors)
         places = zip(self._members, self._references, strict=True)
@@ -142,7 +142,6 @@ class MovementExchange(BetweenSteps):
 
     @torch.no_grad()
     def unite(self) -> None:
-        """See `BetweenSteps`."""
         self._take_moved_by_hand()
         if self._replicas_diverge:
             for reference in self._references:
@@ -178,7 +177,6 @@ class MovementExchange(BetweenSteps):
         return any(offset is not None for offset in self._offsets)
 
     def state(self) -> dict[str, Any]:
-        """See `Exchange`."""
         return {
             "references": plain([reference.flat for reference in self._references]),
             "withheld": plain(self._withheld),
@@ -188,7 +186,6 @@ class MovementExchange(BetweenSteps):
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """See `Exchange`."""
         super().load(state)
         mine = [reference.flat for reference in self._references]
         for flat, kept in zip(mine, filled(mine, state["references"]), strict=True):

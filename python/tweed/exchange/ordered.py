@@ -82,7 +82,6 @@ class OrderedGradients(GradientReducer):
         self._broken: int | None = None
 
     def finish(self) -> list[Sequence[bool]]:
-        """See `GradientReducer`."""
         flats = [gradients.bucket.flat for gradients in self.buckets]
         mean, self._broken = self._side.iterate(torch.cat([flat.float() for flat in flats]))
         for flat, part in zip(flats, torch.split(mean, [flat.numel() for flat in flats]), strict=True):
@@ -112,15 +111,12 @@ class OrderedGradients(GradientReducer):
             )
 
     def after_step(self, norm: float | None) -> None:
-        """See `Exchange`."""
         self._side.after_step(norm)
 
     def state(self) -> dict[str, Any]:
-        """See `Exchange`."""
         return self._side.state()
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """See `Exchange`."""
         self._side.load(state)
 
 

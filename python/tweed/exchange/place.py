@@ -81,7 +81,6 @@ class Alone:
         """Nothing."""
 
     def end_exchange(self) -> None:
-        """See `Place`."""
         self.stats.exchanges += 1
 
     def plan(self) -> str | None:
@@ -89,12 +88,10 @@ class Alone:
         return None
 
     def hub_link(self, strategy: Strategy) -> HubLink:
-        """See `Place`."""
         assert self.link is not None  # it is a member's
         return self.link
 
     def member_links(self, strategy: Strategy) -> MemberLinks:
-        """See `Place`."""
         assert self.links is not None  # it is a hub's
         return self.links
 

@@ -45,7 +45,6 @@ class All:
     air: Air
 
     def iterate(self, norms: list[float], receive: Callable[[int], float]) -> float:
-        """See `Method`."""
         for rank in range(len(norms)):
             receive(rank)
         return len(norms) * self.air.send_s + 2 * self.air.latency_s
@@ -63,7 +62,6 @@ class Lag:
         self._air = air
 
     def iterate(self, norms: list[float], receive: Callable[[int], float]) -> float:
-        """See `Method`."""
         sending = [rank for rank, norm in enumerate(norms) if not self._decides(norm)]
         for rank in sending:
             receive(rank)
@@ -74,7 +72,6 @@ class Lag:
         return self._cadence.poll(self._cadence.handle(Ready(norm), self._state, 0.0), 0.0)[0].silent
 
     def moved(self, norm: float) -> None:
-        """See `Method`."""
         self._state = self._cadence.handle(StepDone(norm), self._state, 0.0)
 
 
@@ -93,7 +90,6 @@ class InOrder:
         self.out_of_order = self.over = self.beyond_lag = self.collisions = 0
 
     def iterate(self, norms: list[float], receive: Callable[[int], float]) -> float:
-        """See `Method`."""
         policy = self.cell.cadence.policy
         lag = policy.allowed(self.cell.server) / len(norms) if policy.history is not None else 0.0
         done = self.cell.iterate(norms, receive)
@@ -105,7 +101,6 @@ class InOrder:
         return done.seconds
 
     def moved(self, norm: float) -> None:
-        """See `Method`."""
         self.cell.moved(norm)
 
 

@@ -149,11 +149,9 @@ class BoundedDelay:
             raise UsageError(f"{self!r}: most is to be from 0 on, at_once at least 1")
 
     def start(self) -> Deadlines:
-        """See `Order`."""
         return Deadlines()
 
     def handle(self, event: Event, state: Deadlines, now: float) -> Deadlines:
-        """See `Order`."""
         if isinstance(event, Offered):
             transfer = event.transfer
             promised = state.places.get(transfer.key, (0, _Level.FREE))[1] is not _Level.FREE
@@ -171,7 +169,7 @@ class BoundedDelay:
         return state
 
     def poll(self, state: Deadlines, now: float) -> tuple[Send | Drop | None, Deadlines]:
-        """See `Order`. What can no longer be in time is dropped at once, though nothing may be sent now."""
+        """What can no longer be in time is dropped at once, though nothing may be sent now."""
         first = state.version + len(state.under_way)
         urgent = self._urgent(state, first)
         if urgent is not None and urgent.too_many and (late := self._longest(state, urgent)) is not None:

@@ -49,11 +49,10 @@ class FirstIn:
         return 0.0
 
     def start(self) -> Queue:
-        """See `Order`."""
         return Queue()
 
     def handle(self, event: Event, state: Queue, now: float) -> Queue:
-        """See `Order`. Nothing is ever dropped, so nothing needs to be reserved."""
+        """Nothing is ever dropped, so nothing needs to be reserved."""
         if isinstance(event, Offered):
             state.offers += 1
             state.waiting[event.transfer.key] = state.offers
@@ -68,7 +67,6 @@ class FirstIn:
         return state
 
     def poll(self, state: Queue, now: float) -> tuple[Send | None, Queue]:
-        """See `Order`."""
         while state.heap and len(state.under_way) < self.at_once:
             _, number, key = heapq.heappop(state.heap)
             if state.waiting.get(key) == number:
@@ -83,7 +81,6 @@ class NewestFirst(FirstIn):
     """What was computed on the newest version goes first: old transfers may wait for ever."""
 
     def rank(self, transfer: Transfer) -> float:
-        """See `FirstIn`."""
         return -transfer.base_version
 
 
@@ -92,5 +89,4 @@ class ShortestFirst(FirstIn):
     """What takes the least time goes first: the mean time until a transfer has ended is the least."""
 
     def rank(self, transfer: Transfer) -> float:
-        """See `FirstIn`."""
         return transfer.seconds

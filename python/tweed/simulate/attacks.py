@@ -44,7 +44,6 @@ class SignFlip:
     scale: float = 1.0
 
     def contributions(self, own: Tensor, honest: Tensor, batch: int) -> Tensor:
-        """See `Attack`."""
         return own * -self.scale
 
 
@@ -59,7 +58,6 @@ class LabelFlip:
         return self.classes - 1 - labels
 
     def contributions(self, own: Tensor, honest: Tensor, batch: int) -> Tensor:
-        """See `Attack`."""
         return own
 
 
@@ -71,7 +69,6 @@ class Noise:
     seed: int = 0
 
     def contributions(self, own: Tensor, honest: Tensor, batch: int) -> Tensor:
-        """See `Attack`."""
         drawn = torch.Generator().manual_seed(1_000_003 * self.seed + batch)
         return torch.randn(own.shape, generator=drawn).to(own) * self.deviation
 
@@ -84,7 +81,6 @@ class NoiseAsLong:
     seed: int = 0
 
     def contributions(self, own: Tensor, honest: Tensor, batch: int) -> Tensor:
-        """See `Attack`."""
         noise = Noise(1.0, self.seed).contributions(own, honest, batch)
         length = own.norm(dim=1, keepdim=True)
         return noise.mul_(self.scale * length / noise.norm(dim=1, keepdim=True))
@@ -104,7 +100,6 @@ class Alie:
     deviations: float | None = None
 
     def contributions(self, own: Tensor, honest: Tensor, batch: int) -> Tensor:
-        """See `Attack`."""
         found = self.deviations
         if found is None:
             found = hiding(len(honest), len(own))
@@ -130,7 +125,6 @@ class Ipm:
     scale: float = 0.5
 
     def contributions(self, own: Tensor, honest: Tensor, batch: int) -> Tensor:
-        """See `Attack`."""
         return (honest.mean(dim=0) * -self.scale).expand(own.shape).clone()
 
 
@@ -148,7 +142,6 @@ class Mimic:
     worker: int = 0
 
     def contributions(self, own: Tensor, honest: Tensor, batch: int) -> Tensor:
-        """See `Attack`."""
         return honest[self.worker % len(honest)].expand(own.shape).clone()
 
 
@@ -159,7 +152,6 @@ class Constant:
     value: float = 0.0
 
     def contributions(self, own: Tensor, honest: Tensor, batch: int) -> Tensor:
-        """See `Attack`."""
         return torch.full_like(own, self.value)
 
 
@@ -171,7 +163,6 @@ class Sleeper:
     wakes: int = 100
 
     def contributions(self, own: Tensor, honest: Tensor, batch: int) -> Tensor:
-        """See `Attack`."""
         return own if batch < self.wakes else self.then.contributions(own, honest, batch)
 
 
@@ -191,7 +182,6 @@ class Tuned:
     strengths: Sequence[float] = (0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 4.0, 8.0)
 
     def contributions(self, own: Tensor, honest: Tensor, batch: int) -> Tensor:
-        """See `Attack`."""
         mean = honest.mean(dim=0)
         tried = [self._with(strength).contributions(own, honest, batch) for strength in self.strengths]
         return max(tried, key=lambda sent: float((self.result(honest, sent) - mean).norm()))

@@ -36,7 +36,6 @@ class _Queue:
         self._incoming, self._outgoing = incoming, outgoing
 
     def send(self, message: Tensor) -> None:
-        """See `Wire`."""
         self._outgoing.append(message)
 
     def receive(self) -> Tensor:

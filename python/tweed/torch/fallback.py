@@ -5,7 +5,6 @@ have the names that torch calls: those of its C++ trampoline (`allreduce`), and 
 some of them torch takes a Python subclass for a group without name, backend and devices, and device meshes,
 FSDP2, DTensor and functional collectives fail.
 """
-# ruff: noqa: D102  methods that torch calls; torch describes them
 
 from __future__ import annotations
 

@@ -137,27 +137,27 @@ class Work(dist.Work):
         self.flights = list(flights)
         self.sequence = sequence
 
-    def wait(self, timeout: timedelta = timedelta(0)) -> bool:  # noqa: D102 as in torch
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         for flight in self.flights:
             flight.wait(timeout.total_seconds() or None)
         return True
 
-    def is_completed(self) -> bool:  # noqa: D102
+    def is_completed(self) -> bool:
         return all(flight.done() for flight in self.flights)
 
-    def is_success(self) -> bool:  # noqa: D102
+    def is_success(self) -> bool:
         return self.exception() is None
 
-    def exception(self) -> Any:  # noqa: D102
+    def exception(self) -> Any:
         return next((error for flight in self.flights if (error := flight.error())), None)
 
-    def result(self) -> list[Tensor]:  # noqa: D102
+    def result(self) -> list[Tensor]:
         return [tensor for flight in self.flights for tensor in flight.call.results]
 
-    def source_rank(self) -> int:  # noqa: D102
+    def source_rank(self) -> int:
         return self.flights[0].source()
 
-    def get_future(self) -> torch.futures.Future[Any]:  # noqa: D102
+    def get_future(self) -> torch.futures.Future[Any]:
         parts: list[Future] = [torch.futures.Future() for _ in self.flights]
         for flight, part in zip(self.flights, parts, strict=True):
             flight.notify(part)

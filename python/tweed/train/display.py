@@ -50,7 +50,7 @@ class Live:
         }
 
     def show(self, figures: dict[str, Any]) -> None:
-        """See `Display`. An accuracy stays until the next one."""
+        """An accuracy stays until the next one."""
         words = {name: say(figures) for name, say in COLUMNS.items()}
         lines: dict[str, Any] = {name: text for name, text in words.items() if text}
         self._progress.update(self._rows[figures["side"]], completed=figures["step"], **lines)
@@ -70,7 +70,6 @@ class Plain(Display):
         self._settings, self._console = settings, console
 
     def show(self, figures: dict[str, Any]) -> None:
-        """See `Display`."""
         if figures["accuracy"] is None:
             return
         words = [say(figures) for say in COLUMNS.values()]

@@ -92,7 +92,6 @@ class ElasticLauncher:
             raise UsageError("--elastic has no network of its own yet: omit --network")
 
     def prepare(self) -> None:
-        """See `launch.prepare`."""
         testbed.preload("tweed.train.elastic_worker")
         launch.prepare()
 

@@ -103,19 +103,16 @@ class Members(Side):
         self._seen = exchanged
 
     def exchanged(self) -> int:
-        """See `Side`; what has crossed already."""
+        """What has crossed already."""
         return self.bytes
 
     def waiting(self) -> float:
-        """See `Side`."""
         return self.run.stats.waiting_s
 
     def state_dict(self) -> dict[str, Any]:
-        """See `Side`."""
         return {"bytes": self.bytes}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `Side`."""
         self.bytes = state["bytes"]
 
 

@@ -156,7 +156,7 @@ class Worker:
             self._report({})
 
     def _due(self) -> tuple[bool, bool]:
-        """See `due`: after the last step."""
+        """After the last step."""
         return due(self._step, self._settings.steps)
 
     def _timeline(self) -> dict[str, Any]:

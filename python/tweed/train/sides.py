@@ -73,33 +73,27 @@ class Attached:
         self.load_state_dict = self._run.load_state_dict
 
     def exchanged(self) -> int:
-        """See `Side`."""
         return self._run.stats.bytes_exchanged
 
     def waiting(self) -> float | None:
-        """See `Side`."""
         return self._run.stats.waiting_s
 
     def recorded(self) -> AbstractContextManager[None]:
-        """See `Side`."""
         return nullcontext()
 
     def delivered(self) -> float | None:
-        """See `Side`."""
         stats = self._run.stats
         if not self._run.strategy.may_lose:
             return None
         return 1 - stats.bytes_lost / max(stats.bytes_contributed, 1)
 
     def compression(self) -> dict[str, Any] | None:
-        """See `Side`."""
         stats = self._run.stats
         if stats.chosen is None:
             return None
         return {"chosen": stats.chosen, "gain": stats.gain, "break_even_bits": stats.break_even_bits}
 
     def averaged(self) -> AbstractContextManager[None]:
-        """See `Side`."""
         return nullcontext() if self._run.strategy.memory is None else self._run.averaged()
 
 
@@ -119,7 +113,7 @@ class Ddp(Side):
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
-        """See `Side`: DDP waits from the last gradient on, until the backward pass returns.
+        """DDP waits from the last gradient on, until the backward pass returns.
 
         The hooks are there within a recorded step alone: in others the peer is as it comes.
         """
@@ -147,15 +141,13 @@ class Ddp(Side):
         self._steps += 1
 
     def exchanged(self) -> int:
-        """See `Side`; computed from the number of steps, as DDP keeps no count."""
+        """Computed from the number of steps, as DDP keeps no count."""
         return self._broadcast + self._steps * self._each_step
 
     def state_dict(self) -> dict[str, Any]:
-        """See `Side`."""
         return {"steps": self._steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `Side`."""
         self._steps = state["steps"]
 
 

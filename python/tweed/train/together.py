@@ -60,15 +60,12 @@ class Alone(Together):
         self.rank, self.size = 0, 1
 
     def meet(self) -> None:
-        """See `Together`."""
         return
 
     def sum(self, values: Tensor) -> Tensor:
-        """See `Together`."""
         return values
 
     def gather(self, value: Any) -> list[Any]:
-        """See `Together`."""
         return [value]
 
     def crossed(self, exchanged: int) -> int:

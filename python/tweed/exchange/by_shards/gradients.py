@@ -68,7 +68,6 @@ class ShardGradients(GradientReducer):
         self._side.done(torch.cat([one.bucket.values.float() for one in self.buckets]).cpu())
 
     def start(self, gradients: GradientBucket) -> None:
-        """See `GradientReducer`."""
         if gradients.given:
             raise UsageError(
                 f"a gradient of {gradients.names[min(gradients.given)]!r} was computed outside of "
@@ -76,7 +75,6 @@ class ShardGradients(GradientReducer):
             )
 
     def finish(self) -> list[Sequence[bool]]:
-        """See `GradientReducer`."""
         mean, self._broken = self._side.iterate()
         flats = [one.bucket.values for one in self.buckets]
         if mean is None:
@@ -91,7 +89,6 @@ class ShardGradients(GradientReducer):
         return self._side.late
 
     def flush(self) -> None:
-        """See `GradientReducer`."""
         self._side.flush()
 
     def check_finite(self) -> None:
@@ -104,9 +101,7 @@ class ShardGradients(GradientReducer):
             )
 
     def state(self) -> dict[str, Any]:
-        """See `Exchange`."""
         return self._side.state()
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """See `Exchange`."""
         self._side.load(state)

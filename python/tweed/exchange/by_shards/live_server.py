@@ -48,7 +48,6 @@ class Server:
 
     @property
     def late(self) -> int:
-        """See `ShardGradients`."""
         return self._machine.late
 
     def tasks(self) -> Iterator[Any]:

@@ -63,11 +63,9 @@ class Worker:
 
     @property
     def late(self) -> int:
-        """See `ShardGradients`."""
         return 0
 
     def tasks(self) -> Iterator[Any]:
-        """See `ShardGradients`."""
         if self._begun:
             raise UsageError("run.shards() has begun in this step: call optimizer.step() before the next one")
         self._begun, self._tally = True, Tally()
@@ -84,7 +82,6 @@ class Worker:
             self._listen(time.monotonic() + patience_s if self._machine.may_be_enough else -math.inf)
 
     def done(self, gradient: Tensor) -> None:
-        """See `ShardGradients`."""
         self._ended = time.monotonic()
         self._listen(-math.inf)
         due = self._machine.done(gradient)

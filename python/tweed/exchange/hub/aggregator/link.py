@@ -88,21 +88,19 @@ class AggregatorLink(MemberLink):
     # The member's own thread
 
     def call(self) -> None:
-        """See `MemberLink`; then the thread begins."""
+        """Then the thread begins."""
         super().call()
         self._show()
         atexit.register(self.close)
         self._thread.start()
 
     def send(self, message: FromWorker) -> None:
-        """See `HubLink`."""
         if not self._called:
             self.call()
         self._said.put((self._known_links, message))
         self._links.wake()
 
     def receive(self) -> Came | None:
-        """See `HubLink`."""
         came = self._told.get()
         if isinstance(came, BaseException):
             self._told.put(came)  # it is so from now on
@@ -122,7 +120,7 @@ class AggregatorLink(MemberLink):
         """Nothing: the thread sends on."""
 
     def close(self) -> None:
-        """See `HubLink`. Says what there is to say, and waits for the thread."""
+        """Says what there is to say, and waits for the thread."""
         atexit.unregister(self.close)
         if self._thread.is_alive():
             self._closing.set()

@@ -56,11 +56,10 @@ class SealedRanks(KeyedLinks):
         return self._done.issuperset(self._workers) and not self.members
 
     def worker(self, member: int) -> int:
-        """See `MemberLinks`."""
         return self._workers.index(member)
 
     def next(self, until: float) -> Sequence[News]:
-        """See `MemberLinks`. Raises PeerLost if a rank is gone that has not left."""
+        """Raises PeerLost if a rank is gone that has not left."""
         came = super().next(until)
         for rank, news in came:
             if news is Linked.LEFT:
@@ -71,7 +70,7 @@ class SealedRanks(KeyedLinks):
         """On nobody: that would end the group. A rank's lease ends."""
 
     def state(self) -> dict[str, Any]:
-        """See `MemberLinks`: ranks have their numbers."""
+        """Ranks have their numbers."""
         return {}
 
     def load(self, state: Any) -> None:

@@ -93,7 +93,6 @@ class KeyedLinks:
 
     @property
     def most_bytes(self) -> int:
-        """See `MemberLinks`."""
         return self._allowed.most_bytes
 
     @most_bytes.setter
@@ -121,20 +120,17 @@ class KeyedLinks:
 
     @property
     def keys(self) -> Mapping[int, str]:
-        """See `MemberLinks`."""
         return {number: key for key, number in list(self.numbers.items())}
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """See `MemberLinks`."""
         return self._links.refused()
 
     def worker(self, member: int) -> int:
-        """See `MemberLinks`."""
         return member
 
     def next(self, until: float) -> Sequence[News]:
-        """See `MemberLinks`. Comes back within a second in any case, but for the time in which a replica may
+        """Comes back within a second in any case, but for the time in which a replica may
         take over: then nothing is handed on. Raises Superseded if it has."""
         self._replication.rest()
         came = list(self._next(until))
@@ -161,7 +157,7 @@ class KeyedLinks:
         return self._when_enough(came)
 
     def tell(self, member: int, message: FromHub, model: Tensor | None) -> None:
-        """See `MemberLinks`; who is not there hears nothing."""
+        """Who is not there hears nothing."""
         if isinstance(message, End):
             self._done.add(member)
         self._allowed.tell(member, message, 0 if model is None else model.numel())
@@ -178,7 +174,6 @@ class KeyedLinks:
         self._links.send(link, framed(message, 0 if body is None else len(body)), body)
 
     def announce(self, member: int | None, head: bytes, body: bytes | None = None) -> None:
-        """See `replication.Members`."""
         for link in self._link_of.values() if member is None else [self._link_of[member]]:
             self._links.send(link, head, body)
 
@@ -208,7 +203,7 @@ class KeyedLinks:
         """Nothing: nobody who comes when he likes is waited for."""
 
     def end(self, end: End, model: Tensor) -> None:
-        """See `MemberLinks`. Waits until all have hung up, and who was cut off has come back to hear it: half
+        """Waits until all have hung up, and who was cut off has come back to hear it: half
         a minute at most."""
         until = time.monotonic() + _PATIENCE_S
         for member in self.members:
@@ -223,15 +218,13 @@ class KeyedLinks:
         replica.forget()
 
     def close(self) -> None:
-        """See `MemberLinks`."""
         self._links.close()
 
     def state(self) -> dict[str, Any]:
-        """See `MemberLinks`."""
         return {"numbers": dict(self.numbers), "generation": self._replication.generation}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """See `MemberLinks`; before anybody has come."""
+        """Before anybody has come."""
         self.numbers, self._replication.generation = dict(state["numbers"]), state["generation"]
         self._away = set(self.numbers.values())
 

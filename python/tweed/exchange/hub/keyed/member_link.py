@@ -110,7 +110,6 @@ class MemberLink:
 
     @property
     def most_bytes(self) -> int:
-        """See `HubLink`."""
         return self._most_bytes
 
     @most_bytes.setter
@@ -135,7 +134,7 @@ class MemberLink:
         self._connect()
 
     def send(self, message: FromWorker) -> None:
-        """See `HubLink`; over a link that has ended nothing goes, and `receive` tells. A payload waits until
+        """Over a link that has ended nothing goes, and `receive` tells. A payload waits until
         the replica has its copy, where that is to go first."""
         if not self._called:
             self.call()
@@ -157,7 +156,7 @@ class MemberLink:
             self._links.send(self._link, framed(message, 0 if body is None else len(body)), body)
 
     def receive(self) -> Came | None:
-        """See `HubLink`. What came before the link ended is heard first: it may be the end of training."""
+        """What came before the link ended is heard first: it may be the end of training."""
         while not self._came:
             if not self._linked:
                 self.renewed = self._again()
@@ -166,7 +165,6 @@ class MemberLink:
         return self._came.popleft()
 
     def replicate(self, worker: Worker) -> None:
-        """See `HubLink`."""
         until = time.monotonic() + _REPLICA_S
         while (seen := self._seen()) is not None:
             if not seen.known:
@@ -183,7 +181,7 @@ class MemberLink:
             self._look(0.05)
 
     def flush(self) -> None:
-        """See `HubLink`. What comes meanwhile is kept."""
+        """What comes meanwhile is kept."""
         while self._linked and self._link is not None and self._links.unsent(self._link):
             self._wait(0.01)
 

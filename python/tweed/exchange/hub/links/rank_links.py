@@ -46,14 +46,12 @@ class RankLink:
         self._came = torch.empty(NUMBERS, dtype=torch.float64)
 
     def send(self, message: FromWorker) -> None:
-        """See `HubLink`."""
         payload = message.value if isinstance(message, Payload) else None
         self._messages.send(_head(message, 0 if payload is None else payload.numel()), self._hub)
         if payload is not None and payload.numel():
             self._messages.send(payload, self._hub)
 
     def receive(self) -> tuple[FromHub, Tensor]:
-        """See `HubLink`."""
         self._await(self._came)
         head = self._came.tolist()
         message, numbytes = from_hub(head), follows(head, self.most_bytes)
@@ -67,7 +65,6 @@ class RankLink:
         """Nothing: a group has no replica of its hub."""
 
     def flush(self) -> None:
-        """See `HubLink`."""
         self._messages.flush()
 
     def close(self) -> None:
@@ -111,11 +108,9 @@ class RankLinks:
         return {}
 
     def worker(self, member: int) -> int:
-        """See `MemberLinks`."""
         return self._workers.index(member)
 
     def next(self, until: float) -> Sequence[News]:
-        """See `MemberLinks`."""
         if not self._heads:
             self._heads = {rank: torch.empty(NUMBERS, dtype=torch.float64) for rank in self._workers}
             for rank in self._workers:
@@ -130,17 +125,14 @@ class RankLinks:
         return [] if message is None else [(rank, message)]
 
     def tell(self, member: int, message: FromHub, model: Tensor | None) -> None:
-        """See `MemberLinks`."""
         self._messages.send(_head(message, 0 if model is None else model.numel()), member)
         if model is not None and model.numel():
             self._messages.send(model, member)
 
     def flush(self) -> None:
-        """See `MemberLinks`."""
         self._messages.flush()
 
     def end(self, end: End, model: Tensor) -> None:
-        """See `MemberLinks`."""
         for rank in self._there:
             self.tell(rank, end, model)
         self.flush()
@@ -149,7 +141,7 @@ class RankLinks:
         """Nothing: the group ends them."""
 
     def state(self) -> dict[str, Any]:
-        """See `MemberLinks`: ranks have their numbers."""
+        """Ranks have their numbers."""
         return {}
 
     def load(self, state: Mapping[str, Any]) -> None:

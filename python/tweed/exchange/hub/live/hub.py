@@ -108,7 +108,7 @@ class HubServer:
 
     @property
     def differs(self) -> bool:
-        """See `Exchange`: the hub has the model that counts."""
+        """The hub has the model that counts."""
         return False
 
     def finish(self) -> None:
@@ -119,7 +119,6 @@ class HubServer:
         return tensors
 
     def state(self) -> dict[str, Any]:
-        """See `Exchange`."""
         return {
             "hub": (self.replica or self.hub).state(),
             "model": self.models.state(),
@@ -128,7 +127,6 @@ class HubServer:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """See `Exchange`."""
         self.hub.load(state["hub"])
         self.models.load(state["model"])
         self._trusted.questions = state["questions"]

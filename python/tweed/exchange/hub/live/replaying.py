@@ -211,5 +211,4 @@ class NoLinks:
         return dict(self._state)
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """See `MemberLinks`."""
         self._state = state

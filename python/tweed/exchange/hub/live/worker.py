@@ -104,7 +104,7 @@ class HubWorker:
 
     @property
     def differs(self) -> bool:
-        """See `Exchange`: the hub has the model that counts."""
+        """The hub has the model that counts."""
         return False
 
     def finish(self) -> None:
@@ -117,7 +117,7 @@ class HubWorker:
             self._take()
 
     def average(self, tensors: list[Tensor]) -> list[Tensor]:
-        """See `Exchange`: this worker's own, without what its model is ahead of the hub's by."""
+        """This worker's own, without what its model is ahead of the hub's by."""
         if self._machine.task is None:
             return tensors
         values = self._params.values() - self._begun + self._newest
@@ -125,11 +125,9 @@ class HubWorker:
         return [*self._params.pieces(values), *tensors[count:]] if self._form.is_ahead else tensors
 
     def state(self) -> dict[str, Any]:
-        """See `Exchange`."""
         return {"last": self._machine.last, "form": self._form.state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """See `Exchange`."""
         self._machine.last = state["last"]
         self._form.load(state["form"])
 

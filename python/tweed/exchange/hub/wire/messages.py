@@ -238,7 +238,6 @@ class Copy:
 
     @property
     def key(self) -> tuple[int | None, ...]:
-        """See `Unit`."""
         return self.tasks[0] if self.group is None else (self.group, self.via, 0)
 
 
