@@ -33,7 +33,7 @@ def install_extra(extra: str) -> str:
 
 
 def install_from(origin: dict[str, object], extra: str) -> str:
-    """The same for an `origin` as PEP 610 has it, in direct_url.json; an empty one is not known."""
+    """The command for an `origin` as PEP 610 has it in direct_url.json; an empty one is not known."""
     url = urlsplit(str(origin.get("url", "")))
     if url.scheme != "file":
         return f"pip install 'WHEEL[{extra}]', where WHEEL is the path of tweed's wheel"

@@ -26,7 +26,7 @@ def named_strategies() -> list[str]:
 
 
 def described_strategies() -> list[tuple[str, str, str]]:
-    """Of each named strategy: its name with settings, what it does, and when to take it."""
+    """Each named strategy: its name with settings, what it does, and when to take it."""
     texts = [inspect.getdoc(make) or "" for make in _NAMED.values()]
     what = [" ".join(text.split("\n\n")[0].split()) for text in texts]
     when = [found[1] if (found := _WHEN.search(text)) else "" for text in texts]

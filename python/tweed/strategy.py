@@ -317,7 +317,7 @@ class Strategy:
             )
 
     def _check_aggregate(self) -> None:
-        """Of contributions that are each seen alone, what cannot be one."""
+        """Refuses what cannot be seen contribution by contribution."""
         if self.cadence.may_be_silent:
             raise StrategyError(
                 f"cadence={self.cadence!r} does not go with aggregate={self.aggregate!r}: a silent rank "

@@ -122,7 +122,7 @@ def join(
 
 
 def _keys(path: Path) -> list[str]:
-    """Those in a file, one per line; what follows `#` is for people."""
+    """The keys in a file, one per line; what follows `#` is for people."""
     from tweed.errors import UsageError
 
     try:

@@ -82,7 +82,7 @@ class Deal:
         return dict(self.shares).get(member, ())
 
     def again(self, survivors: Sequence[str]) -> Deal:
-        """The same places, those of lost members dealt to `survivors` in equal shares besides their own.
+        """Deals the same places again: `survivors` get those of lost members in equal shares, besides theirs.
 
         Raises: UsageError without survivors.
         """
@@ -168,7 +168,7 @@ class Sampler:
         return (self.step, self.cursor, *self.again)
 
     def at(self, where: Sequence[int]) -> Sampler:
-        """The same, where another one was, by its `where`.
+        """A copy of this sampler that stands where another one stood, by its `where`.
 
         Raises: DataError for what is of none.
 
@@ -194,7 +194,7 @@ class Sampler:
         return {"where": list(self.where), "samples": self.samples}
 
     def resumed(self, position: Mapping[str, Any]) -> Sampler:
-        """The same, where another one was, by its `position`.
+        """A copy of this sampler that stands where another one stood, by its `position`.
 
         Raises: UsageError if that one was of other samples.
         """

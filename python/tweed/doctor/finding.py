@@ -35,7 +35,7 @@ class Finding:
     host: str = ""
 
     def plain(self) -> dict[str, str]:
-        """For JSON."""
+        """The finding as JSON has it."""
         return {
             "level": self.level.name.lower(),
             "subject": self.subject,

@@ -65,7 +65,7 @@ class Matrix:
         return [(link.src, link.dst, max(1, round(link.bandwidth)), link.latency_s) for link in self.links]
 
     def plain(self) -> dict[str, Any]:
-        """For JSON."""
+        """The matrix as JSON has it."""
         return dataclasses.asdict(self)
 
     @classmethod

@@ -65,5 +65,5 @@ def loopback(address: str) -> bool:
 
 
 def environment(*names: str) -> dict[str, str]:
-    """Those of the environment's variables `names` that are set and not empty."""
+    """The environment's variables `names`, as far as they are set and not empty."""
     return {name: os.environ[name] for name in names if os.environ.get(name)}

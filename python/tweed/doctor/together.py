@@ -40,7 +40,7 @@ class RankReport:
     findings: tuple[Finding, ...] = ()
 
     def plain(self) -> dict[str, Any]:
-        """For JSON."""
+        """The report as JSON has it."""
         return {
             "member": asdict(self.member),
             "descriptor": self.descriptor,
@@ -63,7 +63,7 @@ class Measured:
     error: str | None = None
 
     def plain(self) -> dict[str, Any]:
-        """For JSON."""
+        """The measurements as JSON has them."""
         return asdict(self)
 
     @classmethod
@@ -211,7 +211,7 @@ def _report(engine: Node, rank: int, host: Sequence[Finding]) -> RankReport:
 
 
 def _failed_report(rank: int, error: TweedError, host: Sequence[Finding]) -> RankReport:
-    """Of a rank whose engine does not start."""
+    """The report of a rank whose engine does not start."""
     name, ours = socket.gethostname(), (distribution.version() or "none", versions.torch() or "none")
     found = Finding(Level.ERROR, f"the engine of rank {rank} does not start: {error}", "as it says", "links")
     return RankReport(Member(rank, name, "", *ours), None, (*host, found))

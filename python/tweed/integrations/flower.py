@@ -58,7 +58,7 @@ class TweedStrategy(FedAvg):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """See FedAvg."""
+        """Configures a round as FedAvg does."""
         self._sent = arrays
         messages: Iterable[Message] = super().configure_train(server_round, arrays, config, grid)
         return messages

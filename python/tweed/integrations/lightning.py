@@ -116,7 +116,7 @@ class KeepExchange(Callback):
         self._loaded = []
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Logs."""
+        """Logs what the run has exchanged."""
         if self._run is None:
             return
         stats = self._run.stats
@@ -124,8 +124,8 @@ class KeepExchange(Callback):
         pl_module.log_dict({f"tweed/{name}": float(value) for name, value in figures.items()})
 
     def state_dict(self) -> dict[str, Any]:
-        """Of all ranks, which call this alike. They have one model then; so has the checkpoint, which refers
-        to its tensors."""
+        """The state of all ranks, which call this alike. They have one model then; so has the checkpoint,
+        which refers to its tensors."""
         if self._run is None:
             return {}
         self._run.finish()

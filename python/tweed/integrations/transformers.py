@@ -67,7 +67,7 @@ class Attached(TrainerCallback):
         optimizer: AcceleratedOptimizer,
         **_: Any,
     ) -> None:
-        """Attaches."""
+        """Attaches the strategy to model and optimizer."""
         plain = getattr(optimizer, "optimizer", optimizer)
         self.run = attach(model, plain, self._strategy, **self._settings)
         vars(model)["no_sync"] = self.run.no_sync  # what Accelerate enters to accumulate

@@ -106,7 +106,7 @@ class Job:
 
     @property
     def size(self) -> int:
-        """Number of ranks."""
+        """The number of ranks on all hosts."""
         return len(self.hosts) * self.ranks_per_host
 
     @property

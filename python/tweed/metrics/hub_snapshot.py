@@ -82,7 +82,7 @@ class HubCounts:
     refused: Mapping[str, int] = field(default_factory=dict)
 
     def member(self, number: int) -> HubMember | None:
-        """That of this number, if it is known."""
+        """The member of this number, if it is known."""
         return next((one for one in self.members if one.number == number), None)
 
     def since(self, before: HubCounts | None) -> HubCounts:

@@ -55,13 +55,13 @@ def members(now: HubCounts, window: HubCounts, seconds: float, width: int) -> Ta
 
 
 def _latest(members: Sequence[HubMember]) -> list[HubMember]:
-    """Those that are shown, by number."""
+    """The members that are shown, by number."""
     by_time = sorted(members, key=lambda one: float("inf") if one.quiet_s is None else one.quiet_s)
     return sorted(by_time[:_MOST], key=lambda one: one.number)
 
 
 def _cells(one: HubMember, recent: HubMember, seconds: float) -> dict[str, str]:
-    """By head. Rates are of the window, all others of the whole run."""
+    """The cells of a row, by head. Rates are of the window, all others of the whole run."""
     return {
         "member": str(one.number),
         "key": one.key[:_KEY],
@@ -79,7 +79,7 @@ def _cells(one: HubMember, recent: HubMember, seconds: float) -> dict[str, str]:
 
 
 def rejections(now: HubCounts, window: HubCounts) -> Iterator[str]:
-    """Of those that are rejected most in the window why the last one was, in sentences."""
+    """Sentences that say why members were rejected, for those that were rejected most in the window."""
     some = sorted(window.members, key=lambda one: (-one.rejected, one.number))[:_TOLD]
     for one in some:
         total = now.member(one.number) or one

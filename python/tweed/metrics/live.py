@@ -50,7 +50,7 @@ class Listener:
         self._lines: list[bytes] = []
 
     def fileno(self) -> int:
-        """For a selector."""
+        """The listening socket, for a selector."""
         return self._server.fileno()
 
     def admit(self) -> None:

@@ -125,7 +125,7 @@ def _training(rows: Iterable[Row]) -> Iterator[Metric]:
 
 
 def hub_families(hub: HubCounts) -> Iterator[Metric]:
-    """Those of a hub. Members go by their numbers; `tweed_hub_member_info` has their keys."""
+    """The metrics of a hub. Members go by their numbers; `tweed_hub_member_info` has their keys."""
     yield CounterMetricFamily("tweed_hub_commits", "Updates of the hub's model.", value=hub.version)
     yield GaugeMetricFamily("tweed_hub_members", "Members that have a link.", value=hub.there)
     yield GaugeMetricFamily("tweed_hub_members_known", "Members that ever came.", value=hub.known)
@@ -179,7 +179,7 @@ class Exporter:
         self._matrix = matrix
 
     def close(self) -> None:
-        """Frees the port."""
+        """Stops serving, and frees the port."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()

@@ -32,7 +32,7 @@ _FIRST_S = 0.2  # groups that live no longer cost nothing
 
 
 class Outlet(Protocol):
-    """Where matrices go."""
+    """A place that matrices go to."""
 
     def show(self, matrix: Matrix) -> None:
         """Takes a new matrix."""
@@ -100,7 +100,8 @@ def _is_gone(source: Source) -> bool:
 
 
 class Publisher:
-    """See the module. The thread starts with the first group and ends with the last."""
+    """Hands on the metrics of one group at a time. Its thread starts with the first group, and ends with
+    the last."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

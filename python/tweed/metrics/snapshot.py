@@ -223,6 +223,6 @@ def per_second(count: float, seconds: float) -> float:
 
 
 def _grown(before: Any, after: Any, counters: tuple[str, ...]) -> dict[str, Any]:
-    """By how much each counter has grown; all of it if it has begun anew."""
+    """How much each counter has grown; all of it if it has begun anew."""
     pairs = {name: (getattr(before, name), getattr(after, name)) for name in counters}
     return {name: new - old if new >= old else new for name, (old, new) in pairs.items()}

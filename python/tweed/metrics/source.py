@@ -16,7 +16,7 @@ class Source(Protocol):
 
     @property
     def rank(self) -> int:
-        """This process's rank."""
+        """This process's rank in the group."""
 
     @property
     def size(self) -> int:
@@ -24,7 +24,7 @@ class Source(Protocol):
 
     @property
     def epoch(self) -> int | None:
-        """Of members that come and go, whose group it is; None: of no such group."""
+        """The epoch of members that come and go; None where the group is of no such members."""
 
     def stats(self) -> list[dict[str, Any]]:
         """Counters of the links to all ranks, in the order of ranks, this one included.

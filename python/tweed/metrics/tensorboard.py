@@ -69,7 +69,7 @@ class Board:
         self._writer.flush()
 
     def close(self) -> None:
-        """Closes the file."""
+        """Closes the file of events."""
         self._writer.close()
 
     def disown(self) -> None:

@@ -126,7 +126,7 @@ def time(one: Time) -> str:
 
 
 def seconds(value: float) -> str:
-    """ "1.2 ms"."""
+    """Seconds in words, such as "1.2 ms"."""
     for unit, factor in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if value >= factor:
             return f"{value / factor:.3g} {unit}"
@@ -142,7 +142,7 @@ def speed(value: float) -> str:
 
 
 def size(numbytes: int) -> str:
-    """ "64 KiB"."""
+    """Bytes in words, such as "64 KiB"."""
     for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if numbytes >= factor:
             return f"{numbytes / factor:.4g} {unit}"

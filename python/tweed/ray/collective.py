@@ -95,7 +95,7 @@ class TweedGroup(BaseGroup):
 
     @classmethod
     def backend(cls) -> str:
-        """Its name."""
+        """The backend's name, for Ray."""
         return "TWEED"
 
     @classmethod

@@ -82,12 +82,11 @@ class TweedTransport(TensorTransportManager):
         self._made: dict[str, Described] = {}
 
     def tensor_transport_backend(self) -> str:
-        """See base class."""
         return _NAME
 
     @staticmethod
     def is_one_sided() -> bool:
-        """Receivers act alone."""
+        """Whether receivers act alone; they do."""
         return True
 
     @staticmethod
@@ -145,7 +144,7 @@ class TweedTransport(TensorTransportManager):
         communicator_metadata: CommunicatorMetadata,
         target_buffers: list[Any] | None = None,
     ) -> list[Any]:
-        """Gets an object."""
+        """Gets the tensors of one object."""
         return self.wait_fetch_complete(
             self.fetch_multiple_tensors(
                 obj_id, tensor_transport_metadata, communicator_metadata, target_buffers

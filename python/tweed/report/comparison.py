@@ -180,7 +180,7 @@ def _tail(line: Line | None) -> str:
 
 
 def exchanges(lines: Sequence[Line], places: Sequence[str], side: str) -> Table:
-    """Of one side: what an exchange took, what the link alone would take, and what share arrived."""
+    """What an exchange of one side took, what the link alone would take, and what share arrived."""
     rows = []
     for place in places:
         line = find(lines, place=place, side=side)

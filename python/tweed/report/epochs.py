@@ -84,7 +84,7 @@ def _stay(axes: Axes, stay: Stay, epochs: Side, until_s: float) -> None:
 
 
 def row(line: Mapping[str, Any]) -> dict[str, str]:
-    """Of the table of epochs."""
+    """One row of the table of epochs."""
     step_s, pause_s = (_seconds(line[key]) for key in ("step_s", "pause_s"))
     return {
         "epoch": f"{line['epoch']:,}",

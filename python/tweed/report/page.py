@@ -124,7 +124,7 @@ def changes(sides: Mapping[str, Side], lines: Side) -> dict[str, Any] | None:
 
 
 def timelines(sides: Mapping[str, Side]) -> dict[str, dict[str, str]]:
-    """By the side's title, the picture of one step of each rank, and words about it."""
+    """The picture of one step of each rank, and words about it, by the side's title."""
     found = {title: by_rank for title, side in sides.items() if (by_rank := timeline.of(side)) is not None}
     return {
         title: {"words": timeline.words(by_rank), "plot": svg(timeline.draw(by_rank))}

@@ -20,7 +20,7 @@ _ROOM = 0.12
 
 
 def of(side: Side) -> Sequence[Step | None] | None:
-    """By rank, the step that a side's figures have; None: they have none."""
+    """The step of each rank that a side's figures have; None: they have none."""
     return next((row["timeline"] for row in reversed(side) if row.get("timeline")), None)
 
 

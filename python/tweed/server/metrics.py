@@ -24,11 +24,11 @@ class MetricsSource:
         return [asdict(Link(0, "self")) | own] if self._open else []
 
     def post(self, text: bytes) -> None:
-        """See `Source`."""
+        """Keeps the row of this hub, the only rank."""
         self._posted[0] = text
 
     def posted(self) -> dict[int, bytes]:
-        """See `Source`."""
+        """The rows by rank: that of this hub."""
         return dict(self._posted)
 
     def close(self) -> None:

@@ -132,7 +132,7 @@ class HubRun(Run):
             super().serve(steps, trusted, commits, after, log)
 
     def detach(self) -> None:
-        """See `Run.detach`. Nobody comes in any more."""
+        """Lets nobody come in any more."""
         self._alone.close()
         super().detach()
         if self._following is not None:

@@ -99,7 +99,7 @@ def _sides(config: Config) -> Iterator[Side]:
 
 
 def _goals(lines: Sequence[Line], task: str) -> Iterator[Goal]:
-    """Of one task."""
+    """The goals of one task."""
     for ratio in sorted({line["ratio"] for line in lines if line["ratio"] > 1}):
         for better, worse in ORDER:
             mine, theirs = (where(lines, ratio=ratio, method=label) for label in (better, worse))

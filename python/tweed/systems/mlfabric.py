@@ -102,7 +102,7 @@ def _sides(setting: Setting) -> Iterator[Side]:
 
 
 def _contenders(place: Place, members: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """By name, how a configuration differs."""
+    """The configurations, by name, and how each differs."""
     ours = mlfabric(most=2 * members + 4)
     yield OURS, {"strategy": ours}
     yield ASYNC, {"strategy": Strategy(collective=Hub(0))}

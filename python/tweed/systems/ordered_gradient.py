@@ -75,7 +75,7 @@ def _messages(name: str) -> Iterator[Side]:
 
 
 def _noisy() -> Iterator[Side]:
-    """The same with stochastic gradients."""
+    """The sides that take stochastic gradients."""
     for label, (method, options) in NOISY.items():
         facts = {"kind": "network", "problem": "digits", "method": label}
         run = to_goal(_digits, _method(method), LEARNED, options)

@@ -75,7 +75,7 @@ def of_rows(rows: Sequence[NDArray[np.float64]], task_s: Seconds, message_s: flo
 
 
 def _new_shards(rows: NDArray[np.float64]) -> list[int]:
-    """Of each message, the shards that it needs and none before did."""
+    """The shards that each message needs and none before it did."""
     seen, found = np.zeros(rows.shape[1], dtype=bool), []
     for row in rows:
         found.append(int(((row != 0) & ~seen).sum()))

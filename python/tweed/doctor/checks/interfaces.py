@@ -76,7 +76,7 @@ def default_route(table: str) -> str | None:
 
 
 def candidates(interfaces: Sequence[Interface], default: str | None) -> list[Interface]:
-    """Those that other hosts may reach; the likeliest first."""
+    """The interfaces that other hosts may reach, the likeliest first."""
     useful = [one for one in interfaces if one.up and not one.loopback]
     return sorted(useful, key=lambda one: (one.name != default, one.virtual, one.name))
 

@@ -44,7 +44,7 @@ class Reduced:
 
     @property
     def refs(self) -> frozenset[Ref]:
-        """Those that are in every element."""
+        """The refs that are in every element."""
         return frozenset.intersection(*(refs for _, _, refs in self.included))
 
     def mean(self) -> Any:

@@ -110,7 +110,7 @@ class Objects:
 
     @property
     def descriptor(self) -> bytes:
-        """By which others reach this process: give it to their `meet`."""
+        """The address by which others reach this process: give it to their `meet`."""
         return self._core.descriptor
 
     @property

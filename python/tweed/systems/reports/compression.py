@@ -116,7 +116,7 @@ def _verdicts(lines: Sequence[Line], rates: Sequence[str], wanted: Goals, points
 
 
 def _in_time(lines: Sequence[Line], rate: str, wanted: Goals, points: float) -> Iterator[Goal]:
-    """Of one rate, to within so many points of the target."""
+    """The goals at one rate, to within so many points of the target."""
     place = f"{WORDS[rate]}, to within {points:g} points" if points else WORDS[rate]
     ours, most = quickest(lines, _ours(lines), rate, points / 100), possible(lines, rate)
     gains = ratios(times_to(lines, DDP, rate, points / 100), ours)

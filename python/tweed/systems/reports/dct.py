@@ -68,7 +68,7 @@ def study(lines: Sequence[Line], workers: int) -> Study:
 
 
 def sent(shares: Sequence[float]) -> dict[str, float]:
-    """Of the share of values that was sent at each step: the mean; and the least and the most from
+    """The share of values that was sent at each step: the mean; and the least and the most from
     `FROM_STEP` on, over what was asked for."""
     late = shares[FROM_STEP:] or shares or [1.0]
     return {

@@ -272,7 +272,7 @@ def _of_application(lines: Sequence[Line], nodes: int, name: str, side: str) -> 
 
 
 def _median(lines: Sequence[Line], **facts: Any) -> float | None:
-    """Of the seconds of the rounds; of those between raylets at the rate of these goals."""
+    """The median of the rounds' seconds; between raylets only of rounds at the rate of these goals."""
     rate = {"rate_mbit": rate_mbit(facts["nodes"])} if facts["kind"] == "live" else {}
     line = find(lines, **facts, **rate)
     return statistics.median(line["seconds"]) if line else None

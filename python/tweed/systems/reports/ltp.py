@@ -112,7 +112,7 @@ def _immunity(exchanges: Sequence[Line]) -> Iterator[Goal]:
 
 
 def _factors(exchanges: Sequence[Line], places: Sequence[Place], peer: str) -> dict[str, float]:
-    """By place, the throughput of LTP over that of a peer, where both were measured and enough arrived."""
+    """LTP's throughput over a peer's, by place, where both were measured and enough arrived."""
     found = {}
     for place in places:
         ours, theirs = (_of(exchanges, place, side) for side in (OURS, peer))

@@ -113,7 +113,7 @@ def _speeds(times: Times, network: str, side: str) -> list[tuple[float, float]]:
 
 
 def _round(sizes: Sequence[int]) -> list[int]:
-    """Those of the experiment, not those of models' layers."""
+    """The sizes of the experiment, without those of models' layers."""
     return [size for size in sizes if size in SIZES]
 
 

@@ -83,7 +83,7 @@ def _early(apart: Sequence[float]) -> float:
 
 
 def _ratios(parts: Sequence[float], wholes: Sequence[float]) -> list[float]:
-    """Of the same seed; in the order of seeds."""
+    """The ratios of parts to wholes of the same seed, in the order of seeds."""
     return [part / whole for part, whole in zip(parts, wholes, strict=False)]
 
 

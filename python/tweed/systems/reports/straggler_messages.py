@@ -114,7 +114,7 @@ def _live_goals(lines: Sequence[Line]) -> Iterator[Goal]:
 
 
 def _ratio(lines: Sequence[Line], place: str, mine: str, theirs: str) -> float | None:
-    """Of mean seconds there; None if either was not measured."""
+    """The ratio of mean seconds there; None if either was not measured."""
     one, other = (
         mean(where(lines, kind="live", place=place, side=side), "seconds") for side in (mine, theirs)
     )

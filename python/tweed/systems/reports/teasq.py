@@ -78,7 +78,7 @@ def apart(
     place: int,
     when: Callable[[Line, Line], float],
 ) -> list[float]:
-    """By how many points mine are above theirs of the same seed, when entry `place` of a point is `when`."""
+    """How many points mine are above theirs, by seed, when entry `place` of a point is `when`."""
     others = {line["seed"]: line for line in theirs}
     found = []
     for line in mine:
