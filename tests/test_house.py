@@ -216,3 +216,61 @@ def test_names_are_the_fields_own() -> None:
 def test_docstrings_are_sentences() -> None:
     found = [f"{fault.place}: {fault.name} {fault.why}" for fault in docstrings.faults()]
     assert not found, "python -m tests.docstrings lists them"
+
+
+#: What makes objects of bytes runs code that is in them: `tweed.exchange.encoding` reads what others wrote.
+UNPICKLERS = {"pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+_OBJECT_COLLECTIVES = re.compile(r"(all_gather|gather|broadcast|scatter|send|recv)_object(_list)?")
+#: Who may, and why.
+MAY_UNPICKLE = {
+    "testbed/ranks.py": "a launcher and its own children, by pipes",
+    "testbed/inside.py": "the other ends of these pipes",
+}
+
+
+def _unpickles(code: str) -> set[str]:
+    """What in this code unpickles, or writes what only `torch.load` reads."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            found |= {one.name for one in node.names if one.name.split(".")[0] in UNPICKLERS}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{one.name}" for one in node.names}
+        elif isinstance(node, ast.Attribute):
+            found.add(f"{getattr(node.value, 'id', '')}.{node.attr}")
+        elif isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+            found.add(node.arg)
+    return {name for name in found if _is_unpickler(name)}
+
+
+def _is_unpickler(name: str) -> bool:
+    first, _, last = name.rpartition(".")
+    return (
+        name in ("torch.load", "torch.save", "allow_pickle")
+        or (first or last).split(".")[0] in UNPICKLERS
+        or _OBJECT_COLLECTIVES.fullmatch(last) is not None
+    )
+
+
+def test_nothing_of_others_is_unpickled() -> None:
+    package = HOUSE / "python/tweed"
+    found = {str(path.relative_to(package)): _unpickles(path.read_text()) for path in package.rglob("*.py")}
+    assert {path: names for path, names in found.items() if names and path not in MAY_UNPICKLE} == {}
+    assert all(found[path] for path in MAY_UNPICKLE)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        *("import pickle", "import pickle as p", "from pickle import loads", "import multiprocessing, dill"),
+        *("torch.load(path)", "torch.load(path, weights_only=True)", "from torch import load"),
+        *("dist.all_gather_object(a, b)", "torch.distributed.broadcast_object_list(a)"),
+        *("from torch.distributed import recv_object_list", "numpy.load(path, allow_pickle=True)"),
+    ],
+)
+def test_all_that_unpickles_is_found(code: str) -> None:
+    assert _unpickles(code)
+
+
+def test_what_does_not_unpickle_is_not_found() -> None:
+    assert not _unpickles("import json, torch; json.load(file); model.load(path); dist.all_gather(a, b)")

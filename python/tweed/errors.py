@@ -14,7 +14,7 @@
     ├── Superseded                  the replica of a hub has taken over: says how to come back as its replica
     ├── Aborted                     the group was shut down while the operation ran
     ├── NonFinite                       NaN or infinity where ranks exchange: names parameter and rank
-    └── DataError                   a data set is missing or damaged: says where it was looked for
+    └── DataError                   data is missing, damaged or cannot be read: says where, or who sent it
 
 All are `RuntimeError`s, so that code written for torch's own backends catches them.
 The extension module raises these very classes (`crates/py/src/errors.rs`). `python -m tools.errors_page`
@@ -129,7 +129,14 @@ class NonFinite(TweedError):
 
 
 class DataError(TweedError):
-    """A data set is missing or damaged. The text says where it was looked for.
+    """Data is missing or damaged, or cannot be read. The text says where, or who sent it.
 
-    Remedy: `tweed data` fetches those that can be had; `--fallback digits` trains without a download.
+    Remedy: `tweed data` fetches the data sets that can be had; `--fallback digits` trains without a download.
+    Of what another process sent: let it run the same version of tweed, and see who else has the secret.
     """
+
+
+def remade(name: str, text: str) -> TweedError:
+    """The error of this tree with that name, as another process raised it; a `TweedError` for other names."""
+    kind = globals().get(name)
+    return kind(text) if isinstance(kind, type) and issubclass(kind, TweedError) else TweedError(text)

@@ -81,6 +81,15 @@ def _late(trainee: Trainee, run: ElasticTraining) -> None:
     run.keep("schedule", trainee.schedule)
 
 
+class Odd:
+    """Its state is not of plain values."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"value": object()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
 def _no_sync(trainee: Trainee, run: ElasticTraining) -> None:
     with run.no_sync():
         pass
@@ -114,6 +123,7 @@ def _no_sync(trainee: Trainee, run: ElasticTraining) -> None:
         (_late, r"before run\.batches"),
         (lambda trainee, run: run.keep("model", trainee.schedule), "of that name already"),
         (lambda trainee, run: run.keep("a number", 3), "needs state_dict"),
+        (lambda trainee, run: run.keep("an object", Odd()), "plain values and tensors"),
         (_no_sync, r"batches\(at_most=n\)|batches of"),
         (lambda trainee, run: draw(run, shuffle=True), "samples of a step of all together"),
         (lambda trainee, run: draw(run, sampler=[1]), "a part of the data for each rank would be lost"),

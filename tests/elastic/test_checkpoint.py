@@ -246,7 +246,7 @@ def test_what_is_damaged_names_the_file(tmp_path: Path) -> None:
         step_of(tmp_path)
     damaged.write_bytes(data)
     assert step_of(tmp_path) == 10
-    wrong = ('{"format": 2, "parts": [{}]}', '{"format": 2, "parts": []}', "{}", "[]", "", "7")
+    wrong = ('{"format": 3, "parts": [{}]}', '{"format": 3, "parts": []}', "{}", "[]", "", "7")
     for text in (*wrong, '[{"members": 2}]', '{"epoch": 1, "parts": []}'):
         (here / "manifest.json").write_text(text)
         with pytest.raises(DataError, match=r"manifest\.json is damaged, or of an earlier version of tweed"):

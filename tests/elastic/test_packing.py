@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tweed.elastic.packing import pack, unpack
-from tweed.elastic.state import as_bytes
 from tweed.errors import DataError
+from tweed.exchange.encoding import as_bytes
 
 NUMEL = 1 << 14
 

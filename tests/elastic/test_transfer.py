@@ -39,7 +39,7 @@ JOINER = "new"
 def state(step: int, numel: int) -> State:
     """That of members when `step` steps count."""
     numbers = torch.arange(numel, dtype=torch.float32) + step
-    return State.of({"model": {"w": numbers, "empty": torch.ones(0)}, "step": step, "lr": 0.1})
+    return State({"model": {"w": numbers, "empty": torch.ones(0)}, "step": step, "lr": 0.1})
 
 
 def result(step: int, numel: int) -> Tensor:

@@ -318,7 +318,7 @@ def test_what_is_no_log_or_of_another_format_is_said(log: Path, tmp_path: Path) 
     wrong(UsageError, "is no log of a hub", lambda: again(other, strategy))
     wrong(UsageError, "is no log of a hub", lambda: EventLog(other))
     assert other.read_text() == "something else\n"
-    other.write_bytes(log.read_bytes().replace(b"log 3\n", b"log 1\n", 1))
+    other.write_bytes(log.read_bytes().replace(b"log 4\n", b"log 1\n", 1))
     wrong(UsageError, "has format 1", lambda: again(other, strategy))
     open_one = EventLog(log)
     wrong(UsageError, "another process writes", lambda: EventLog(log))

@@ -105,7 +105,7 @@ def digested(
 
     def run(self: ElasticWorker) -> None:
         ends(self)
-        digest = State.of({"model": self.model.state_dict()}).digests()[0].hex()
+        digest = State({"model": self.model.state_dict()}).digests()[0].hex()
         (path / f"ended-{os.getpid()}-{digest}").touch()
 
     ElasticWorker.run = run  # type: ignore[method-assign]  # in this process alone, which ends with it

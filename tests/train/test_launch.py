@@ -11,6 +11,7 @@ import psutil
 import pytest
 import torch
 
+from tweed.exchange.encoding import unpacked
 from tweed.testbed import RankFailed
 from tweed.train.folder import RunFolder, latest
 from tweed.train.launch import launch
@@ -48,7 +49,7 @@ def ignore(figures: dict[str, Any]) -> None:
 def end_state(folder: RunFolder, side: str) -> list[dict[str, Any]]:
     """What each rank stored at the end, without the clocks."""
     files = sorted((folder.checkpoints(side) / f"step-{STEPS:08d}").iterdir())
-    states = [torch.load(file, weights_only=False) for file in files]
+    states = [unpacked(file.read_bytes()) for file in files]
     for state in states:
         state["meter"] = state["meter"]["exchanged"]
         state["side"].get("stats", {}).pop("waiting_s", None)

@@ -44,6 +44,7 @@ from tweed.elastic.state import Stateful
 from tweed.elastic.sums import Sum, WholeSums
 from tweed.errors import UsageError
 from tweed.exchange.communicator import Stats
+from tweed.exchange.encoding import structure
 from tweed.exchange.owners import Owners
 from tweed.exchange.place import Alone, Place
 from tweed.strategy import Strategy
@@ -203,9 +204,10 @@ class ElasticTraining(Run):
         that follows from the model, which members have in common at the begin of a round alone.
 
         Args:
-          kept: has `state_dict` and `load_state_dict`, and changes as a step does, alike at all members.
+          kept: has `state_dict` and `load_state_dict`, and changes as a step does, alike at all members. Its
+            state is of plain values and tensors.
 
-        Raises: UsageError after the first batch, for a name that is taken, and for what has no state.
+        Raises: UsageError after the first batch, for a name that is taken, and for what has no such state.
 
         Cost: a copy of its state per batch.
         """
@@ -223,6 +225,7 @@ class ElasticTraining(Run):
             raise UsageError(
                 f"keep({name!r}, {type(kept).__name__}): it needs state_dict() and load_state_dict()"
             )
+        structure(kept.state_dict())  # who joins could not read anything else
         self._kept[name] = kept
 
     def closure(self, loss: Callable[[Any], Tensor]) -> Callable[[], Tensor]:

@@ -7,8 +7,9 @@ from torch import nn
 
 from tweed.attach import checks
 from tweed.attach.settings import FindPlace
-from tweed.exchange.communicator import Communicator, Stats, gather
+from tweed.exchange.communicator import Communicator, Stats
 from tweed.exchange.place import Place
+from tweed.exchange.values import gather
 from tweed.strategy import Strategy
 
 

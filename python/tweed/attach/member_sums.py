@@ -18,11 +18,13 @@ from tweed.compress import Memory, Rounds
 from tweed.compress.error_feedback import Residual
 from tweed.exchange.bucket import GradientBucket
 from tweed.exchange.checkpoint import filled, plain, restored, stored
-from tweed.exchange.communicator import Communicator, Stats, Wait, gather
+from tweed.exchange.communicator import Communicator, Stats, Wait
 from tweed.exchange.compressed_buffers import CompressedBuffers
+from tweed.exchange.encoding import most_state_bytes
 from tweed.exchange.finite import is_finite
 from tweed.exchange.owners import Owners
 from tweed.exchange.transfers import BufferState
+from tweed.exchange.values import gather
 from tweed.strategy import Strategy
 
 #: Owners of the ranges, and what is kept of each buffer: that of replies is of a range.
@@ -112,7 +114,11 @@ class PackedSums:
     def _share(self, buffers: CompressedBuffers, lacks: bool, group: dist.ProcessGroup) -> None:
         """Who has not been in all steps takes what is shared from one who has; if none has, all are new."""
         own = [{name: plain(buffer.parts[name]) for name in self._shared} for buffer in buffers.buffers]
-        found = next((one for one in gather(group, None if lacks else own) if one is not None), None)
+        most = most_state_bytes(
+            sum(view.numel() * view.element_size() for views in self._views for view in views)
+        )
+        given = gather(group, None if lacks else own, most_bytes=most)
+        found = next((one for one in given if one is not None), None)
         for number, buffer in enumerate(buffers.buffers if lacks else ()):
             for name in self._shared:
                 fresh = self._memory.parts[name].start(buffers.specs[number])

@@ -35,15 +35,20 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from tweed.data.sampler import Deal, GlobalOrder, Sampler
 from tweed.elastic import ElasticRun
 from tweed.elastic.change import Change
 from tweed.elastic.regrouping import LOSSES
 from tweed.elastic.state import State, Stateful, broadcast
-from tweed.errors import DeadlineExceeded, TweedError, UsageError
+from tweed.errors import DeadlineExceeded, TweedError, UsageError, remade
+from tweed.exchange import values
 from tweed.exchange.bucket import GradientBucket
 from tweed.exchange.gradients import local_buckets
 from tweed.exchange.member import Ahead
 from tweed.exchange.shards import is_spread, load_whole, whole
+
+#: What the first process tells of its run, beside plain values.
+_CLASSES = (Change, Ahead, Sampler, GlobalOrder, Deal)
 
 _NO_SHARDS = (
     "members that come and go make their process group themselves, anew whenever they change: leave "
@@ -66,6 +71,7 @@ class Replica:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.leaves = False
         self._group = dist.distributed_c10d._get_default_group()
+        self._model_bytes = sum(param.numel() * param.element_size() for param in model.parameters())
         self.placements: list[str] = []
         for name, param in model.named_parameters():
             if not is_spread(param):
@@ -119,9 +125,10 @@ class Replica:
         try:
             found = act()
         except Exception as error:
-            text = f"the first process of this replica has failed: {type(error).__name__}: {error}"
+            kind = type(error).__name__
+            text = f"the first process of this replica has failed: {kind}: {error}"
             with suppress(TweedError):  # a process of this replica may be lost
-                self.told(("failed", error if isinstance(error, TweedError) else TweedError(text)))
+                self.told(("failed", *((kind, str(error)) if isinstance(error, TweedError) else ("", text))))
             raise
         self.told(("done", name, found))
         return found
@@ -137,27 +144,23 @@ class Replica:
                     "processes of a replica end their loops at one step"
                 )
             if what == "failed":
-                raise rest[0]
+                raise remade(*rest)
             orders[what](*rest)
 
     def told(self, what: Any = None) -> Any:
         """What the first process says, at all."""
-        given = [what]
         with self.meets():
-            dist.broadcast_object_list(given, src=0)
-        return given[0]
+            return values.broadcast(self._group, what, 0, classes=_CLASSES)
 
     def state(self, state: State | None) -> State:
         """The same of a state."""
         with self.meets():
-            return broadcast(state, self._group, 0)
+            return broadcast(state, self._group, 0, self._model_bytes)
 
     def each(self, value: Any) -> list[Any]:
         """The values of all processes, at all."""
-        found: list[Any] = [None] * self.size
         with self.meets():
-            dist.all_gather_object(found, value)
-        return found
+            return values.gather(self._group, value)
 
     def buckets(self, own: Sequence[GradientBucket]) -> list[GradientBucket]:
         """At the first process, buckets of the shards of all, as they follow each other in a contribution;
@@ -220,7 +223,7 @@ class Whole:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """At all processes."""
         self._replica.told(("load", self._name))
-        load_whole(self._kept, self._replica.state(State.of(state)).tree)
+        load_whole(self._kept, self._replica.state(State(state)).tree)
 
 
 def _whole(replica: Replica, kept: Stateful) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class CallerStep:
     def state(self, sampler: Sampler, result: Tensor | None) -> State:
         """What others get: where the steps are, if this is no caller's step, and the result of the last."""
         if self._start is not None:
-            return State.of(self._start.tree | {"since": self._means})
+            return State(self._start.tree | {"since": self._means})
         return self._kept.state(sampler, result, self.steps)
 
     def take_over(self, state: State, given: Given) -> bool:

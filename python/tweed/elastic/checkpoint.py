@@ -36,7 +36,7 @@ from tweed.files import write_atomic
 log = logging.getLogger("tweed")
 
 _LATEST, _MANIFEST = "latest", "manifest.json"
-_FORMAT = 2  # of the manifest, and of names of files
+_FORMAT = 3  # of the manifest, of names of files, and of the structure
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,12 +41,12 @@ class Kept:
     @property
     def now(self) -> State:
         """The objects alone, as they are."""
-        return State.of(of_objects(self._objects))
+        return State(of_objects(self._objects))
 
     def state(self, sampler: Sampler, result: Tensor | None, steps: int) -> State:
         """With where the steps are, the result of the last, `[numel]`, and how many the caller has."""
         tree = {"kept": of_objects(self._objects), "result": result, "terms": self._terms, "steps": steps}
-        return State.of(tree | sampler.position)
+        return State(tree | sampler.position)
 
     def given(self, state: State, sampler: Sampler) -> Given:
         """Where those are who gave it. The objects stay as they are.

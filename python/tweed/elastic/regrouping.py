@@ -19,7 +19,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch.distributed as dist
 
@@ -32,8 +31,9 @@ from tweed.elastic.local_state import LocalState
 from tweed.elastic.messages import Meeting
 from tweed.elastic.state import broadcast
 from tweed.errors import Aborted, DeadlineExceeded, Evicted, PeerLost, TweedError
-from tweed.exchange.commit import Take
+from tweed.exchange.commit import Position, Take
 from tweed.exchange.member import Standing
+from tweed.exchange.values import gather
 
 log = logging.getLogger("tweed")
 
@@ -136,9 +136,8 @@ class Regrouping:
         self.epochs.append(self.epoch)
         self.changes.append(self._groups.change)
         member = self._local.member
-        given: list[Any] = [None] * len(members)
         standing = member.standing(cut_off=self._control.cut_off)
-        dist.all_gather_object(given, (standing, self._place, self._is_new), self.group)
+        given = gather(self.group, (standing, self._place, self._is_new), classes=(Standing, Position))
         told: dict[int, Standing] = {rank: standing for rank, (standing, *_) in enumerate(given)}
         self.writers = writers([place for _, place, _ in given])
         plan = member.enter(members, told)
@@ -183,6 +182,7 @@ class Regrouping:
         if not takers:
             return
         rank = self.group.rank()
-        state = broadcast(self._local.now if rank == giver else None, self.group, giver)
+        own, own_bytes = self._local.now if rank == giver else None, self._local.kept.now.bytes
+        state = broadcast(own, self.group, giver, own_bytes)
         if rank in takers:
             self._local.replace(state)

@@ -37,6 +37,7 @@ from tweed.errors import Aborted, Left, TweedError, UsageError
 from tweed.exchange.engine import settings
 from tweed.exchange.finite import is_finite
 from tweed.exchange.member import Ahead, Member
+from tweed.exchange.values import gather
 
 log = logging.getLogger("tweed")
 
@@ -359,9 +360,7 @@ class ElasticRun:
 
     def _gathered(self, what: str, value: Any) -> list[Any]:
         """What each member has for this, by rank. Raises: UsageError if another one is elsewhere."""
-        group = self._regrouping.group
-        found: list[Any] = [None] * group.size()
-        dist.all_gather_object(found, (what, self.counted, value), group)
+        found = gather(self._regrouping.group, (what, self.counted, value))
         for rank, (theirs, step, _) in enumerate(found):
             if theirs != what:
                 raise UsageError(

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import pickle
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Protocol
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
-from tweed.errors import DataError
+from tweed.exchange import values
+from tweed.exchange.encoding import as_bytes, assembled, most_state_bytes, structure
 
 DIGEST_BYTES = 16
 
@@ -26,44 +25,44 @@ class Stateful(Protocol):
 
 
 class State:
-    """A tree of dicts and lists, whose tensors are laid out behind each other.
+    """A tree of dicts and lists, whose tensors are laid out behind each other. See `exchange.encoding`.
 
-    Not as `torch.save` writes it: that depends on which of equal objects are one, and so on the past of a
-    process.
+    Args:
+      tree: its tensors are not copied yet.
+
+    Attributes:
+      bytes: of all tensors.
+
+    Raises: whatever looks at tensors raises UsageError if the tree has what is no plain value.
 
     Example:
-      >>> state = State.of({"w": torch.ones(2)})
+      >>> state = State({"w": torch.ones(2)})
       >>> State.assembled(state.structure(), bytearray(state.part(0, 8))).tree["w"]
       tensor([1., 1.])
     """
 
-    def __init__(self, leaves: list[Any], spec: TreeSpec) -> None:
-        self._leaves, self._spec = leaves, spec
-        self._tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    def __init__(self, tree: Any) -> None:
+        self._tree = _with_own_dicts(tree)
+        tensors = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+        self.bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         self._digests: dict[int, list[bytes]] = {}
-        self.bytes = sum(tensor.numel() * tensor.element_size() for tensor in self._tensors)
-
-    @classmethod
-    def of(cls, tree: Any) -> State:
-        """The tensors are not copied yet."""
-        return cls(*tree_flatten(tree))
-
-    def copy(self) -> State:
-        """With tensors of its own."""
-        leaves = [leaf.detach().clone() if isinstance(leaf, Tensor) else leaf for leaf in self._leaves]
-        return State(leaves, self._spec)
 
     @property
     def tree(self) -> Any:
         """What it is of."""
-        return tree_unflatten(self._leaves, self._spec)
+        return _with_own_dicts(self._tree)
+
+    def copy(self) -> State:
+        """With tensors of its own."""
+        return State(tree_map_only(Tensor, lambda tensor: tensor.detach().clone(), self._tree))
 
     def structure(self) -> bytes:
         """All but the bytes of tensors."""
-        shapes = [leaf.detach().to("meta") if isinstance(leaf, Tensor) else leaf for leaf in self._leaves]
-        file = io.BytesIO()
-        torch.save(tree_unflatten(shapes, self._spec), file)
-        return file.getvalue()
+        return self._split[0]
+
+    @cached_property
+    def _split(self) -> tuple[bytes, list[Tensor]]:
+        return structure(self._tree)
 
     def part(self, begin: int, end: int, into: bytearray | None = None) -> bytearray:
         """A copy of these bytes of all tensors; in `into`, if that is as long: in fresh memory it takes four
@@ -71,7 +70,7 @@ class State:
         if into is None or len(into) != end - begin:
             into = bytearray(end - begin)
         at = 0
-        for tensor in self._tensors:
+        for tensor in self._split[1]:
             length = tensor.numel() * tensor.element_size()
             low, high = max(begin - at, 0), min(end - at, length)
             if low < high:
@@ -91,7 +90,7 @@ class State:
     def _digested(self, parts: int) -> list[bytes]:
         found = [hashlib.blake2b(digest_size=DIGEST_BYTES) for _ in range(parts)]
         at = 0
-        for tensor in self._tensors:
+        for tensor in self._split[1]:
             data = as_bytes(tensor)
             for part, hashed in enumerate(found):
                 low, high = (min(max(end - at, 0), len(data)) for end in cut(self.bytes, part, parts))
@@ -102,32 +101,25 @@ class State:
     @classmethod
     def assembled(cls, structure: bytes | bytearray, tensors: bytearray) -> State:
         """From what other processes gave. Raises DataError if they do not fit each other."""
-        try:
-            tree = torch.load(io.BytesIO(structure), weights_only=True)
-        except (RuntimeError, ValueError, EOFError, KeyError, pickle.UnpicklingError) as error:
-            raise DataError(f"the structure of a state cannot be read: {error}") from None
-        leaves, spec = tree_flatten(tree)
-        empty = cls(leaves, spec)
-        if empty.bytes != len(tensors):
-            raise DataError(f"the state has {len(tensors)} bytes, and its structure says {empty.bytes}")
-        at = 0
-        for place, leaf in enumerate(leaves):
-            if isinstance(leaf, Tensor):
-                length = leaf.numel() * leaf.element_size()
-                leaves[place] = from_bytes(tensors[at : at + length], leaf)
-                at += length
-        return cls(leaves, spec)
+        return cls(assembled(structure, tensors))
 
 
-def broadcast(state: State | None, group: dist.ProcessGroup, giver: int) -> State:
-    """That of the rank `giver`, which gives it, at all ranks; they wait for it."""
-    told: list[Any] = [None, 0] if state is None else [state.structure(), state.bytes]
-    dist.broadcast_object_list(told, group=group, group_src=giver)
-    structure, size = told
-    tensors = bytearray(size) if state is None else state.part(0, size)
-    if tensors:
-        dist.broadcast(torch.frombuffer(tensors, dtype=torch.uint8), group=group, group_src=giver)
-    return State.assembled(structure, tensors) if state is None else state
+def broadcast(state: State | None, group: dist.ProcessGroup, giver: int, own_bytes: int) -> State:
+    """That of the rank `giver`, which gives it, at all ranks; they wait for it.
+
+    Args:
+      own_bytes: of the model or the state that this process has: bounds what it takes.
+
+    Raises: see `values.broadcast`.
+    """
+    tree = None if state is None else state.tree
+    found = values.broadcast(group, tree, giver, most_bytes=most_state_bytes(own_bytes))
+    return State(found) if state is None else state
+
+
+def _with_own_dicts(tree: Any) -> Any:
+    """A copy of dicts and lists, with the same leaves: those of others may change."""
+    return tree_map(lambda leaf: leaf, tree)
 
 
 def digest_of(data: bytes | bytearray | memoryview) -> bytes:
@@ -143,16 +135,3 @@ def cut(total: int, part: int, parts: int) -> tuple[int, int]:
 def of_objects(objects: Mapping[str, Stateful]) -> dict[str, Any]:
     """By name, what they are in."""
     return {name: kept.state_dict() for name, kept in objects.items()}
-
-
-def as_bytes(tensor: Tensor) -> memoryview:
-    """Its elements, in order."""
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return memoryview(flat.view(torch.uint8).numpy().data) if flat.numel() else memoryview(b"")
-
-
-def from_bytes(data: bytearray, like: Tensor) -> Tensor:
-    """A tensor of the shape and type of `like`, which owns `data`."""
-    if not data:
-        return torch.empty(like.shape, dtype=like.dtype)
-    return torch.frombuffer(data, dtype=torch.uint8).view(like.dtype).reshape(like.shape)

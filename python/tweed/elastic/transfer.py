@@ -39,9 +39,10 @@ from itertools import pairwise
 from torch import Tensor
 
 from tweed.elastic.messages import CHUNK_BYTES, DIGESTS, RESULT, STRUCTURE, TENSORS, Chunk, Give
-from tweed.elastic.state import DIGEST_BYTES, State, as_bytes, cut, digest_of, from_bytes
+from tweed.elastic.state import DIGEST_BYTES, State, cut, digest_of
 from tweed.elastic.window import Window
 from tweed.errors import DataError
+from tweed.exchange.encoding import as_bytes, from_bytes, most_state_bytes
 
 #: Links that take more, in bytes a second, are quicker than what packs bytes.
 _PACKED_BELOW = 32e6
@@ -49,9 +50,6 @@ _PACKED_BELOW = 32e6
 _AHEAD = 4
 #: Results are kept for a joiner up to so many times the state, and so many bytes.
 _KEPT_STATES, _KEPT_BYTES = 4, 1 << 26
-#: A state has at most so many times the bytes of what its joiner has, and so many more: optimizers' grow,
-#: that of L-BFGS with the default history to 200 times the model.
-_MOST_TIMES, _MOST_MORE = 256, 1 << 26
 #: So far behind others it asks to be let in.
 _NEAR_STEPS = 2
 
@@ -211,7 +209,7 @@ class Copy:
     def __init__(self, attempt: int, own_bytes: int, sources: set[str]) -> None:
         self.sources, self.donors = sources, list[str]()
         self.asked: float | None = None
-        self.attempt, self._most = attempt, _MOST_TIMES * own_bytes + _MOST_MORE
+        self.attempt, self._most = attempt, most_state_bytes(own_bytes)
         self._step: int | None = None  # it has the state, and its loop is there
         self._state: dict[int, _Whole] = {}
         self._whole: set[int] = set()
@@ -289,7 +287,7 @@ class Copy:
             raise DataError(f"the result of step {step} has {len(data)} bytes, and others had another number")
         where = struct.unpack(f"<{behind // 8}Q", data[len(data) - behind :])
         del data[len(data) - behind :]
-        return from_bytes(data, like), where
+        return from_bytes(data, like.dtype, like.shape), where
 
     def is_near(self, step: int) -> bool:
         """Others are so few steps further that it can ask to be let in."""

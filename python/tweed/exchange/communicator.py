@@ -20,6 +20,7 @@ from tweed.exchange.hub.links.base import HubLink, MemberLinks
 from tweed.exchange.hub.links.rank_links import RankLink, RankLinks
 from tweed.exchange.losses import Losses
 from tweed.exchange.owners import Owners, mean_of
+from tweed.exchange.values import gather
 from tweed.metrics import timeline
 from tweed.strategy import Strategy
 from tweed.transport import Ltp
@@ -59,13 +60,6 @@ class Stats:
     chosen: str | None = None
     gain: float | None = None
     break_even_bits: float | None = None
-
-
-def gather(group: dist.ProcessGroup | None, value: Any) -> list[Any]:
-    """`value` of every rank of `group`, by rank. For small things, seldom: it is pickled."""
-    values: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(values, value, group=group)
-    return values
 
 
 class Wait:

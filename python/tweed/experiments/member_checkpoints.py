@@ -42,7 +42,7 @@ def _rank(rank: int, size: int, folder: Path, size_bytes: int, rounds: int) -> d
         optimizer.step()
         dist.barrier()
         begin = time.monotonic()
-        state = State.of({"kept": of_objects({"model": model, "optimizer": optimizer})})
+        state = State({"kept": of_objects({"model": model, "optimizer": optimizer})})
         checkpoints.write(number, rank, size, state)
         held[OURS].append(time.monotonic() - begin)
         checkpoints.wait()

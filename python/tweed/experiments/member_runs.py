@@ -227,7 +227,7 @@ def _life(life: int, rank: int, job: Job) -> tuple[float, float, bytes]:
             optimizer.step()
             written.step(run.counted, begin, len(run.members))
     copied_s = _copied_s(4 * model[0].numel() * 4)
-    (digest,) = State.of(of_objects(keep)).digests()
+    (digest,) = State(of_objects(keep)).digests()
     run.finish()
     elastic.close()
     return given_s, copied_s, digest

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import torch.distributed as dist
 from lightning.pytorch import Callback
 from lightning.pytorch.strategies import DDPStrategy
 
 from tweed.attach import attach
 from tweed.errors import UsageError
+from tweed.exchange.encoding import most_state_bytes
+from tweed.exchange.values import gather
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
@@ -99,12 +100,15 @@ class KeepExchange(Callback):
 
     def __init__(self) -> None:
         self._run: Run | None = None
+        self._most_bytes = 0  # of a rank's state
         self._loaded: list[dict[str, Any]] = []
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Goes on with what the checkpoint has."""
         strategy = trainer.strategy
         self._run = strategy.run if isinstance(strategy, TweedStrategy) else None
+        params = pl_module.parameters()
+        self._most_bytes = most_state_bytes(sum(one.numel() * one.element_size() for one in params))
         if self._run is None or not self._loaded:
             return
         if len(self._loaded) != trainer.world_size:
@@ -129,9 +133,7 @@ class KeepExchange(Callback):
         if self._run is None:
             return {}
         self._run.finish()
-        each: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(each, self._run.state_dict())
-        return {"ranks": each}
+        return {"ranks": gather(None, self._run.state_dict(), most_bytes=self._most_bytes)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Kept until the model is attached."""

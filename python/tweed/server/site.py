@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +9,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from tweed.exchange.encoding import packed, unpacked
 from tweed.exchange.hub.live.hub import HubServer
 
 
@@ -49,14 +49,12 @@ class Site:
             "optimizer": self.optimizer.state_dict(),
             "codec": self.server.models.state(),
         }
-        file = io.BytesIO()
-        torch.save(state, file)
-        return file.getvalue()
+        return bytes(packed(state))
 
     def load(self, data: bytes) -> dict[int, int] | None:
         """Goes on from the hub's, at a replica. Returns of each member the number of its last task that is in
-        the model; None: the replica is ahead of it."""
-        state = torch.load(io.BytesIO(data), weights_only=True)
+        the model; None: the replica is ahead of it. Raises DataError if it cannot be read."""
+        state = unpacked(data)
         replica = self.server.replica
         assert replica is not None  # it follows
         if state["version"] < replica.version:

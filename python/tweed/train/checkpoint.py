@@ -7,15 +7,14 @@ checkpoints/SIDE/plan.json             the schedules that the ranks ran, for tho
 
 from __future__ import annotations
 
-import io
 import shutil
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
-from tweed.errors import UsageError
+from tweed.errors import DataError, UsageError
+from tweed.exchange.encoding import packed, unpacked
 from tweed.files import write_atomic
 from tweed.train.folder import LATEST, PLAN, latest
 
@@ -32,14 +31,15 @@ def save(folder: Path, step: int, state: dict[str, Any]) -> None:
     """Stores every rank's `state` after `step` steps. All ranks call it; none returns before all are stored.
     Without a group this process is the only one.
 
+    Args:
+      state: plain values and tensors: what may lie in a folder that others write to runs no code.
+
     Cost: a barrier, and one write of the state to disk per rank.
     """
     rank = _rank()
     here = _step_folder(folder, step)
     here.mkdir(parents=True, exist_ok=True)
-    content = io.BytesIO()
-    torch.save(state, content)
-    write_atomic(here / f"rank-{rank}", content.getvalue())
+    write_atomic(here / f"rank-{rank}", packed(state))
     if dist.is_initialized():
         dist.barrier()
     if rank == 0:
@@ -66,5 +66,10 @@ def load(folder: Path) -> dict[str, Any] | None:
         raise UsageError(
             f"{path} is not there: was this run trained by as many workers, and without --elastic?"
         )
-    state: dict[str, Any] = torch.load(path, weights_only=False)
+    try:
+        state: dict[str, Any] = unpacked(path.read_bytes())
+    except DataError as error:
+        raise DataError(
+            f"{path} is damaged, or of another version of tweed: {error}. Begin anew in another folder"
+        ) from None
     return state

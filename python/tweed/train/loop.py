@@ -227,13 +227,15 @@ class Worker:
         return {"test_loss": float(sums[0] / sums[2]), "accuracy": float(sums[1] / sums[2])}
 
     def _state(self) -> dict[str, Any]:
+        of_numpy = np.random.get_state(legacy=False)
+        of_numpy["state"]["key"] = of_numpy["state"]["key"].tolist()
         return {
             "step": self._step,
             "meter": self._meter.state_dict(),
             "model": self.model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "side": self._side.state_dict(),
-            "random": (random.getstate(), np.random.get_state(), torch.get_rng_state()),
+            "random": (random.getstate(), of_numpy, torch.get_rng_state()),
         }
 
     def _load_state(self, state: dict[str, Any]) -> None:

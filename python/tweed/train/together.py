@@ -8,6 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from tweed.exchange.values import gather
+
 
 def crossed(exchanged: int, ranks: int) -> int:
     """What each of N ranks must send for all-reduces of `exchanged` bytes: `2 (N - 1) / N` of them, at least.
@@ -43,10 +45,8 @@ class Together:
         return found
 
     def gather(self, value: Any) -> list[Any]:
-        """The value of each, by rank. For small things, seldom: it is pickled."""
-        found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, value)
-        return found
+        """The value of each, by rank: see `exchange.values`."""
+        return gather(None, value)
 
     def crossed(self, exchanged: int) -> int:
         """What a rank must send for all-reduces of `exchanged` bytes."""

@@ -1,6 +1,6 @@
 """The log of a hub: every event that its machine was given, in a file that only grows.
 
-    file      = "tweed hub log 3\\n", records
+    file      = "tweed hub log 4\\n", records
     record    = length, checksum of the body, checksum of these two; then the body, of that length
     body      = kind, three numbers, and what belongs to that kind
     Began       a process begins to serve here, with this model and state
@@ -19,31 +19,30 @@ unfinished is left out, any other damage is named with its place.
 from __future__ import annotations
 
 import fcntl
-import io
 import os
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor
 
 from tweed.errors import DataError, UsageError
+from tweed.exchange import encoding
 from tweed.exchange.checkpoint import plain
 from tweed.exchange.hub.machine.events import Able, Answered, Came, Event, Joined, Left, Passed
 from tweed.exchange.hub.wire.head import HEAD, from_worker, head_of
 from tweed.exchange.hub.wire.messages import FromWorker, Offer, Payload, Resume, Sum
 
-_TITLE, _FORMAT = b"tweed hub log ", 3
+_TITLE, _FORMAT = b"tweed hub log ", 4
 _FRAME, _CHECK = struct.Struct("<QI"), struct.Struct("<I")
 _FRAME_BYTES = _FRAME.size + _CHECK.size
 _BODY = struct.Struct("<Bqqd")
 #: What reading a body raises that is whole, and is none.
-_NO_RECORD = (DataError, UnpicklingError, ValueError, KeyError, TypeError, RuntimeError, struct.error)
+_NO_RECORD = (DataError, ValueError, KeyError, TypeError, RuntimeError, struct.error)
 _BEGAN, _JOINED, _LEFT, _CAME, _PASSED, _ANSWERED, _COMMITTED, _CAME_WHOLE, _ABLE = range(9)
 
 
@@ -130,7 +129,7 @@ class EventLog:
         """Ends it."""
         self._file.close()
 
-    def _write(self, *parts: bytes | memoryview) -> None:
+    def _write(self, *parts: bytes | bytearray | memoryview) -> None:
         """All of them or nothing."""
         end = self._file.seek(0, os.SEEK_END)
         try:
@@ -179,15 +178,7 @@ class LoggedEvents:
     def _record(self, place: int, at: int, body: bytearray) -> Record:
         try:
             return _unpacked(body)
-        except (
-            DataError,
-            UnpicklingError,
-            ValueError,
-            KeyError,
-            TypeError,
-            RuntimeError,
-            struct.error,
-        ) as error:
+        except _NO_RECORD as error:
             raise DataError(
                 f"record {place} of the log {self.path}, at byte {at}, is none: {error}"
             ) from None
@@ -247,7 +238,7 @@ def _damage(path: Path, at: int) -> str:
 # Bodies
 
 
-def _packed(record: Record) -> tuple[bytes, bytes | memoryview]:
+def _packed(record: Record) -> tuple[bytes, bytes | bytearray | memoryview]:
     """The fixed part of a body, and what follows it."""
     if isinstance(record, Came):
         return _packed_message(record)
@@ -262,18 +253,18 @@ def _packed(record: Record) -> tuple[bytes, bytes | memoryview]:
     if isinstance(record, Committed):
         return _BODY.pack(_COMMITTED, record.version, record.checksum, 0.0), b""
     if isinstance(record, Answered):
-        return _BODY.pack(_ANSWERED, 0, 0, record.now), _saved(record.answer)
+        return _BODY.pack(_ANSWERED, 0, 0, record.now), encoding.packed(record.answer)
     values = {field.name: getattr(record, field.name) for field in fields(record)}
-    return _BODY.pack(_BEGAN, 0, 0, 0.0), _saved(values)
+    return _BODY.pack(_BEGAN, 0, 0, 0.0), encoding.packed(values)
 
 
-def _packed_message(came: Came) -> tuple[bytes, bytes | memoryview]:
+def _packed_message(came: Came) -> tuple[bytes, bytes | bytearray | memoryview]:
     """As it crossed, and of an offer what the hub knows of the model; a sum, and what is sent again, as its
     fields."""
     message = came.message
     if isinstance(message, Sum | Resume):
         fixed = _BODY.pack(_CAME_WHOLE, came.member, 0, came.now)
-        return fixed, _saved({"kind": type(message).__name__, "fields": plain(message)})
+        return fixed, encoding.packed({"kind": type(message).__name__, "fields": plain(message)})
     value = message.value if isinstance(message, Payload) else torch.empty(0)
     data = value.contiguous().view(torch.uint8).numpy().data
     model_bytes = message.model_bytes if isinstance(message, Offer) else 0
@@ -282,7 +273,7 @@ def _packed_message(came: Came) -> tuple[bytes, bytes | memoryview]:
 
 
 def _unpacked(body: bytearray) -> Record:
-    """The inverse. Raises DataError for what is no record, and whatever torch raises."""
+    """The inverse. Raises `_NO_RECORD` for what is none."""
     kind, first, second, now = _BODY.unpack_from(body)
     if kind == _CAME:
         return Came(first, _message(body, second), now)
@@ -325,11 +316,5 @@ def _whole_message(saved: Mapping[str, Any]) -> FromWorker:
     return Sum(**{**values, **pairs, "took_s": tuple(values["took_s"])})
 
 
-def _saved(value: Any) -> bytes:
-    content = io.BytesIO()
-    torch.save(value, content)
-    return content.getvalue()
-
-
 def _loaded(body: bytearray) -> Any:
-    return torch.load(io.BytesIO(memoryview(body)[_BODY.size :]), weights_only=True)
+    return encoding.unpacked(memoryview(body)[_BODY.size :])
