@@ -23,7 +23,7 @@ TOLD = [
         "python/**/*.py",
         "tests/**/*.py",
         "bench/*.py",
-        "tools/*",
+        "tools/*.*",
         "Makefile",
     )
     for path in HOUSE.glob(pattern)
