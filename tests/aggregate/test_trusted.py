@@ -192,7 +192,7 @@ def test_without_a_hub_they_are_refused(rule: Any) -> None:
     assert strategy_with(rule).trusts_samples
     assert not Strategy(aggregate=Krum()).trusts_samples and not Strategy(aggregate=Mean()).trusts_samples
     state = rule.handle(Arrival(np.array([1.0]), 0), rule.start(), 0.0)
-    with pytest.raises(UsageError, match=r"asks what trusted samples say|contributions"):
+    with pytest.raises(UsageError, match=r"judges by trusted samples|contributions"):
         conclude(rule, state, 0.0)
 
 

@@ -169,8 +169,8 @@ def test_tensors_that_do_not_fit_are_refused() -> None:
     for words, call in (
         ("float32", lambda: quant.encode(x.double(), form)),
         ("contiguous", lambda: quant.encode(x[::2], form)),
-        ("give 100, other memory", lambda: quant.encode(x, form, error=torch.ones(99))),
-        ("give 100, other memory", lambda: quant.encode(x, form, error=x)),
+        ("give 100, in other memory", lambda: quant.encode(x, form, error=torch.ones(99))),
+        ("give 100, in other memory", lambda: quant.encode(x, form, error=x)),
         ("need 2 scales and 100 bytes", lambda: quant.decode_add(x, scales[:1], codes, form)),
         ("need 3 scales", lambda: quant.decode_add(x, scales, codes, form, first=64)),
     ):

@@ -125,7 +125,7 @@ class Failed(Exception):
 def test_a_failure_is_that_of_the_worker_that_lost_nobody() -> None:
     error = on_ray._failure(Failed(), 4)
     assert str(error).startswith("rank 2 of 4 failed") and "killed" in str(error)
-    assert "given the run up: no room" in str(on_ray._failure(RuntimeError("no room"), 4))
+    assert "given up the run: no room" in str(on_ray._failure(RuntimeError("no room"), 4))
 
 
 def test_a_cluster_with_too_few_processors_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

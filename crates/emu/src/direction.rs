@@ -14,11 +14,11 @@ pub struct Direction {
     pub delay_us: u64,
     /// The delay varies by so much in either direction, all values equally likely; at most `delay_us`.
     pub jitter_us: u64,
-    /// Of a million packets, how many are held back so that others overtake them.
+    /// How many of a million packets are held back so that others overtake them.
     pub reorder_ppm: u32,
-    /// Of a million packets, how many come twice.
+    /// How many of a million packets come twice.
     pub duplicate_ppm: u32,
-    /// Of a million packets, how many are lost in bursts; below a million.
+    /// How many of a million packets are lost in bursts; below a million.
     pub loss_ppm: u32,
     /// Mean length of a burst of losses, in packets; 1 or more where there is loss.
     pub burst: f64,

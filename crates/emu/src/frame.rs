@@ -14,7 +14,7 @@ pub enum Target {
     Host(usize),
     /// All hosts but the sender, such as a question of ARP: it passes at once.
     All,
-    /// Nobody here.
+    /// No host here is meant.
     Nobody,
 }
 

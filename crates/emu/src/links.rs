@@ -16,9 +16,9 @@ const LATE_SHARE: u32 = 8;
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is lost.
+    /// The packet is lost.
     Lost,
-    /// It arrives.
+    /// The packet arrives at the receiver.
     Passes {
         /// When it is due at the receiver's port.
         at: Duration,
@@ -38,7 +38,7 @@ pub struct Links {
     directions: Directions,
     losing_up: Vec<Bursts>,
     losing_down: Vec<Bursts>,
-    /// By sender and receiver: when the last packet that was not held back is due.
+    /// When the last packet that was not held back is due, by sender and receiver.
     due: Vec<Duration>,
     rng: Rng,
     grain: Duration,

@@ -24,7 +24,7 @@ pub(crate) struct QueuedFrame {
 /// All frames that are under way.
 pub(crate) struct Path {
     pub(crate) links: Links,
-    /// By sender.
+    /// What was done to packets, by sender.
     pub(crate) counts: Vec<Counts>,
     /// Buffers to be used again.
     pub(crate) spare: Vec<Vec<u8>>,

@@ -87,12 +87,12 @@ impl Requests {
 struct Emulator {
     listening: Socket,
     landing: Landing,
-    /// By host.
+    /// The hub's port towards each host.
     ports: Vec<Port>,
     /// The host behind each interface.
     hosts: BTreeMap<c_int, usize>,
     path: Path,
-    /// By host, what is due.
+    /// The frames that are due, by host.
     due: Vec<Vec<Vec<u8>>>,
     missed: u64,
     /// Packets came or went in the last turn.

@@ -8,9 +8,9 @@ use crate::direction::Direction;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Directions {
-    /// By host, from the host to the hub.
+    /// The directions from each host to the hub.
     pub up: Vec<Direction>,
-    /// By host, from the hub to the host.
+    /// The directions from the hub to each host.
     pub down: Vec<Direction>,
 }
 
@@ -18,7 +18,7 @@ pub struct Directions {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// By host, the name of the hub's interface towards it.
+    /// The name of the hub's interface towards each host.
     pub ports: Vec<String>,
     /// What links do at first.
     pub directions: Directions,
@@ -43,11 +43,11 @@ pub enum Request {
 pub struct Counts {
     /// Packets that came to be decided upon.
     pub packets: u64,
-    /// Lost in a burst.
+    /// Packets lost in a burst.
     pub lost: u64,
-    /// Sent twice.
+    /// Packets that were sent twice.
     pub duplicated: u64,
-    /// Held back.
+    /// Packets that were held back.
     pub reordered: u64,
     /// Dropped because the emulator held more than it may. Then it is not honest.
     pub overrun: u64,
@@ -56,7 +56,7 @@ pub struct Counts {
 /// What it has done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// By sender.
+    /// What was done to the packets of each sender.
     pub hosts: Vec<Counts>,
     /// Frames of any sender that came faster than they could be taken. If there are some, it was not honest.
     pub missed: u64,

@@ -22,7 +22,7 @@ const ENOUGH: usize = 16 << 20;
 const PACKET_VNET_HDR: c_int = 15;
 const PACKET_IGNORE_OUTGOING: c_int = 23;
 
-/// One packet socket.
+/// A packet socket on one interface.
 #[derive(Debug)]
 pub(crate) struct Socket(OwnedFd);
 

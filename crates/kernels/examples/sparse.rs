@@ -12,7 +12,7 @@ use common::{argument, row};
 use tweed_kernels::sparse::{self, Selection};
 use tweed_kernels::{copy, InstructionSet, Target};
 
-/// Of how many values one is selected.
+/// One value is selected of so many.
 const PER_CHOSEN: usize = 100;
 const ENTRY_BYTES: usize = 8;
 const LINE_NUMBERS: usize = 16;

@@ -8,7 +8,7 @@ use std::fmt;
 pub struct UnknownNumber {
     /// What the number should have named.
     pub of: &'static str,
-    /// The number.
+    /// The number that names nothing.
     pub value: u32,
 }
 
@@ -16,9 +16,9 @@ pub struct UnknownNumber {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{op} of {dtype} is not supported: {why}")]
 pub struct Unsupported {
-    /// The elements.
+    /// The type of the elements.
     pub dtype: DType,
-    /// The reduction.
+    /// The reduction that has no meaning for it.
     pub op: ReduceOp,
     /// The reason, and what to use in its place.
     pub why: &'static str,
@@ -58,29 +58,29 @@ macro_rules! numbered {
 numbered! {
     /// The type of one element. Numbers as `tweed_dtype` in `engine.h`, names as torch's.
     DType, "dtype":
-    /// IEEE binary16.
+    /// A binary16 of IEEE 754.
     F16 = "float16",
     /// The upper half of a binary32.
     BF16 = "bfloat16",
-    /// IEEE binary32.
+    /// A binary32 of IEEE 754.
     F32 = "float32",
-    /// IEEE binary64.
+    /// A binary64 of IEEE 754.
     F64 = "float64",
-    /// Signed, 1 byte.
+    /// A signed integer of 1 byte.
     I8 = "int8",
-    /// Signed, 2 bytes.
+    /// A signed integer of 2 bytes.
     I16 = "int16",
-    /// Signed, 4 bytes.
+    /// A signed integer of 4 bytes.
     I32 = "int32",
-    /// Signed, 8 bytes.
+    /// A signed integer of 8 bytes.
     I64 = "int64",
-    /// Unsigned, 1 byte.
+    /// An unsigned integer of 1 byte.
     U8 = "uint8",
-    /// Unsigned, 2 bytes.
+    /// An unsigned integer of 2 bytes.
     U16 = "uint16",
-    /// Unsigned, 4 bytes.
+    /// An unsigned integer of 4 bytes.
     U32 = "uint32",
-    /// Unsigned, 8 bytes.
+    /// An unsigned integer of 8 bytes.
     U64 = "uint64",
     /// One byte; 0 is false, anything else true. Reductions write 0 or 1.
     Bool = "bool",
@@ -101,11 +101,11 @@ numbered! {
     Min = "MIN",
     /// Largest; NaN if any is NaN.
     Max = "MAX",
-    /// Bitwise and.
+    /// The bitwise and of elements.
     BitAnd = "BAND",
-    /// Bitwise or.
+    /// The bitwise or of elements.
     BitOr = "BOR",
-    /// Bitwise exclusive or.
+    /// The bitwise exclusive or of elements.
     BitXor = "BXOR",
     /// As [`Sum`](Self::Sum), of contributions multiplied beforehand (a fold of one source with a scale).
     PremulSum = "PREMUL_SUM",

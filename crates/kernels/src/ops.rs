@@ -13,7 +13,7 @@ pub(crate) trait Number: Copy {
     unsafe fn max(self, other: Self) -> Self;
 }
 
-/// Bitwise arithmetic.
+/// Bitwise arithmetic on one type.
 pub(crate) trait Bits: Copy {
     fn and(self, other: Self) -> Self;
     fn or(self, other: Self) -> Self;

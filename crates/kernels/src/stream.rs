@@ -19,7 +19,7 @@ pub(crate) unsafe fn lines(to: *mut u8, bytes: &[u8]) {
     }
 }
 
-/// As above, with ordinary stores.
+/// Writes `bytes` with ordinary stores.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
 pub(crate) unsafe fn lines(to: *mut u8, bytes: &[u8]) {

@@ -31,7 +31,7 @@ pub enum Collective {
 pub enum Ranks {
     /// Every rank of the group.
     All,
-    /// This rank alone.
+    /// Only this one rank.
     One(Rank),
 }
 

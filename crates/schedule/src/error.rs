@@ -9,11 +9,11 @@ use crate::record::{Rank, Send};
 pub struct Hop {
     /// The step of the send.
     pub step: u32,
-    /// Who sends.
+    /// The rank that sends.
     pub src: Rank,
-    /// Who receives.
+    /// The rank that receives.
     pub dst: Rank,
-    /// Which chunk.
+    /// The chunk that is sent.
     pub chunk: u32,
 }
 

@@ -21,9 +21,9 @@ const LIST_HEADER: usize = 2 * size_of::<usize>();
 pub struct Send {
     /// Logical time; see the crate's documentation for what it means.
     pub step: u32,
-    /// Who sends.
+    /// The rank that sends.
     pub src: Rank,
-    /// Who receives.
+    /// The rank that receives.
     pub dst: Rank,
     /// Which chunk of the buffer.
     pub chunk: u32,
@@ -54,7 +54,7 @@ impl Send {
 pub struct Draft {
     /// The builder's name, for people.
     pub name: String,
-    /// What it promises.
+    /// What the schedule promises to do.
     pub collective: Collective,
     /// The root of rooted collectives; 0 elsewhere.
     pub root: Rank,
@@ -147,7 +147,7 @@ impl Schedule {
     pub fn name(&self) -> &str {
         &self.name
     }
-    /// What it promises.
+    /// What the schedule promises to do.
     pub fn collective(&self) -> Collective {
         self.collective
     }

@@ -4,7 +4,7 @@ use crate::record::{Draft, Rank, Schedule, Send};
 use crate::ScheduleError;
 
 impl Schedule {
-    /// The same collective for another root: every rank takes the place of the one `root` ranks before it.
+    /// This collective for another root: every rank takes the place of the one `root` ranks before it.
     ///
     /// Chunks that belong to a rank move with it. A collective without a root comes back as it is. The
     /// result is checked like any other, so keep it rather than asking again.

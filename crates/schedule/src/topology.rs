@@ -17,7 +17,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// One link.
+    /// One link without others beside it.
     pub fn new(bandwidth: u64, latency: Duration) -> Link {
         Link { bandwidth, latency, count: 1 }
     }
@@ -82,7 +82,7 @@ impl Topology {
         Topology { ranks, links: Links::Listed(links.into_iter().collect()), traits: Traits::default() }
     }
 
-    /// The same links, and what is known beyond them.
+    /// This topology with what is known beyond its links.
     pub fn with(self, traits: Traits) -> Topology {
         Topology { traits, ..self }
     }

@@ -10,9 +10,9 @@ use crate::{Collective, Topology};
 /// A child joins its parent's tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edge {
-    /// Who has the value already.
+    /// The rank that has the value already.
     pub parent: Rank,
-    /// Who gets it.
+    /// The rank that gets the value.
     pub child: Rank,
     /// When, counted from the root on; later than the edge that brought it to `parent`.
     pub step: u32,
@@ -23,7 +23,7 @@ pub struct Edge {
 /// A spanning tree, from its root outward.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
-    /// Where it starts.
+    /// The rank where the tree starts.
     pub root: Rank,
     /// One per rank but the root.
     pub edges: Vec<Edge>,
@@ -32,7 +32,7 @@ pub struct Tree {
 /// Trees that each carry an equal share of the buffer.
 #[derive(Clone, Debug)]
 pub struct Trees<'a> {
-    /// The links.
+    /// The links that the trees use.
     pub topology: &'a Arc<Topology>,
     /// Values spread along these, from the root to all.
     pub down: &'a [Tree],
@@ -93,7 +93,7 @@ impl Trees<'_> {
 }
 
 impl Collective {
-    /// Sums are taken.
+    /// Whether sums are taken.
     fn reduces(self) -> bool {
         matches!(self, Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce)
     }

@@ -7,9 +7,9 @@ use crate::record::{Rank, Send};
 /// All that reaches one chunk of one rank in one step; it takes effect together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// Where.
+    /// The rank that it reaches.
     pub rank: Rank,
-    /// Which chunk.
+    /// The chunk that it changes.
     pub chunk: u32,
     /// When, in logical time.
     pub step: u32,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tweed_proto::ltp::{Closing, Outgoing, Settings};
 use tweed_sim::ltp::{Conditions, Defect, Ending, World};
 
-/// Senders.
+/// The number of senders.
 const SENDERS: usize = 8;
 /// Bytes of a packet on the wire, of which the message has all but some 80.
 const WIRE: f64 = 1498.0;
@@ -19,7 +19,7 @@ const WIRE: f64 = 1498.0;
 struct Case {
     rate: u64,
     rtt: Duration,
-    /// Packets.
+    /// The packets that the queue holds.
     queue: u64,
     loss: f64,
     bytes: u32,

@@ -17,7 +17,7 @@ const WIRE: f64 = 1498.0 / 1420.0;
 /// What the queue holds, as on the testbed.
 const QUEUE: Duration = Duration::from_millis(50);
 const PIECE: u32 = 64 << 10;
-/// Between two messages.
+/// The pause between two messages.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Name, share lost, mean length of a burst of losses, share overtaken.

@@ -9,7 +9,7 @@ use tweed_sim::objects::workloads::{broadcast, source, Sum, TARGET};
 use tweed_sim::objects::{behind_switch, run, Outcome, Setup};
 
 const MS: Duration = Duration::from_millis(1);
-/// 10 Gbit/s.
+/// The rate: 10 Gbit/s in bytes per second.
 const RATE: u64 = 1_250_000_000;
 
 fn costs(latency_us: u64, message_us: u64) -> Costs {

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Nanoseconds since the start of the run.
 pub(crate) type Time = u64;
 
-/// Later than everything.
+/// A time later than everything.
 pub(crate) const NEVER: Time = Time::MAX;
 
 pub(crate) fn time(duration: Duration) -> Time {

@@ -106,7 +106,7 @@ impl ChannelOf {
 }
 
 impl Network {
-    /// Without paths yet.
+    /// A network that knows no paths yet.
     pub(crate) fn new(topology: &Arc<Topology>) -> Network {
         let (channels, channel_of) = match topology.port() {
             Some(port) => ports(topology.ranks(), port),

@@ -14,12 +14,12 @@ pub enum End {
     Finished(Duration),
     /// It gave up because a peer was lost: the engine raises `PeerLost`.
     PeerLost {
-        /// The peer.
+        /// The peer that was lost.
         peer: Rank,
         /// When it learnt of it.
         at: Duration,
     },
-    /// It died.
+    /// The rank's process has died.
     Died(Duration),
 }
 
@@ -28,13 +28,13 @@ pub enum End {
 pub struct Crossing {
     /// Index of the send in the schedule.
     pub send: u32,
-    /// Which piece.
+    /// The number of the piece.
     pub slice: u32,
-    /// Who sent it.
+    /// The rank that sent it.
     pub src: Rank,
-    /// Who got it.
+    /// The rank that got it.
     pub dst: Rank,
-    /// How much.
+    /// The number of bytes.
     pub bytes: u64,
     /// When its first byte left.
     pub left: Duration,
@@ -45,7 +45,7 @@ pub struct Crossing {
 /// What came of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// By rank.
+    /// How each rank's operation ended.
     pub ends: Vec<End>,
     /// Bytes that arrived over each directed link, headers not counted.
     pub link_bytes: BTreeMap<(u32, u32), u64>,

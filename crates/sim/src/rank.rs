@@ -15,7 +15,7 @@ use tweed_rng::Rng;
 pub(crate) struct Ground {
     /// The first piece of each chunk, and the number of all pieces.
     first: Vec<usize>,
-    /// By chunk.
+    /// The result of each chunk.
     results: Vec<u64>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct SimRank {
     /// When the arithmetic that was asked for will be done.
     pub(crate) busy_until: Time,
     values: Vec<u64>,
-    /// By output and place in the window.
+    /// The values staged, by output and place in the window.
     staged: BTreeMap<(u32, u32), u64>,
 }
 

@@ -14,7 +14,7 @@ use crate::SimError;
 pub struct Setup {
     /// The whole buffer, all chunks together.
     pub bytes: u64,
-    /// The links.
+    /// The links of the network.
     pub topology: Arc<Topology>,
     /// Chunks are cut into pieces of so many bytes; `None`: not at all.
     pub piece: Option<u64>,

@@ -79,7 +79,7 @@ class InnerProducts:
     vectors: Sequence[Tensor]
 
     def of_range(self) -> Tensor:
-        """Those of this owner's range: their sum over owners is the answer.
+        """The inner products of this owner's range: their sum over owners is the answer.
 
         Raises: UsageError for vectors of different lengths.
 
@@ -95,7 +95,8 @@ class InnerProducts:
         rows = [vector.to("cpu", dtype).contiguous() for vector in self.vectors]
         found = torch.zeros(count, count, dtype=torch.float64)
         if len({row.numel() for row in rows}) > 1:
-            raise UsageError(f"inner products of vectors of {sorted({row.numel() for row in rows})} values")
+            lengths = sorted({row.numel() for row in rows})
+            raise UsageError(f"inner products take vectors of one length, not of {lengths} values")
         if rows:
             addresses = [row.data_ptr() for row in rows]
             _core.inner_products(addresses, rows[0].numel(), double, found.data_ptr())
@@ -151,7 +152,7 @@ def of_range(question: Question) -> Tensor:
     Raises: UsageError for what takes trusted samples, and so a caller that has some.
     """
     if not isinstance(question, InnerProducts):
-        raise UsageError("the aggregate asks what trusted samples say, and here are none: see Hub")
+        raise UsageError("the aggregate judges by trusted samples, which only a hub has: see Hub")
     return question.of_range()
 
 

@@ -72,11 +72,11 @@ class Before:
         return self.then.compares
 
     def sums(self, contributors: int) -> int:
-        """How many sums so many contributions come to."""
+        """How many sums are made of `contributors` contributions."""
         return contributors
 
     def shares(self, products: Tensor, batch: int) -> Tensor:
-        """Of what each sum is made: `[m, n]`, from 0 on.
+        """How much of each contribution each sum holds: `[m, n]`, from 0 on.
 
         Args:
           products: inner products of contributions, `[n, n]` float64, finite.
@@ -89,7 +89,6 @@ class Before:
         self.then.require(self.sums(contributors))
 
     def start(self) -> Around:
-        """Nothing has arrived."""
         return Around(then=self.then.start())
 
     def handle(self, event: Arrival | Answer, state: Around, now: float) -> Around:

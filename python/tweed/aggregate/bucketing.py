@@ -49,7 +49,7 @@ class Bucketing(Before):
             rule = rule.then
         record = isinstance(rule, ZenoPlusPlus) and rule.record > 0
         if record or isinstance(rule, MoNNA | FoolsGold | Averaged):
-            raise UsageError(f"{self!r}: {self.then!r} goes by senders, and a group has none")
+            raise UsageError(f"{self!r}: {self.then!r} goes by senders, and a group has no single sender")
 
     def sums(self, contributors: int) -> int:
         return -(-contributors // self.size)

@@ -70,7 +70,6 @@ class ByLayers(TrustedSamples):
         raise NotImplementedError  # each rule has its own
 
     def start(self) -> Measured:
-        """Nothing has arrived."""
         return Measured()
 
     def handle(self, event: Arrival | Answer, state: Measured, now: float) -> Measured:

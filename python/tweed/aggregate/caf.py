@@ -30,7 +30,7 @@ class CAF(BoundedDistanceBased):
     reason: ClassVar[Reason] = Reason.BY_DISTANCE
 
     def weights(self, products: Tensor, hostile: int) -> Tensor:
-        """Those of the best mean."""
+        """The weights of the mean around which contributions vary least."""
         counts = products.new_ones(len(products))
         best, least = counts / len(counts), float("inf")
         while (total := float(counts.sum())) > len(counts) - 2 * hostile:

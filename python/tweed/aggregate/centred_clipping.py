@@ -50,7 +50,7 @@ class CentredClipping(DistanceBased):
         return Centred()
 
     def weights(self, products: Tensor, hostile: int) -> Tensor:
-        """Of contributions, and of the centre, which is the last vector."""
+        """The weights of contributions, and last the weight of the centre."""
         centre = products.new_zeros(len(products))
         centre[-1] = 1
         for _ in range(self.iterations):

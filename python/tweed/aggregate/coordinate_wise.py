@@ -34,7 +34,6 @@ class CoordinateWise:
         raise NotImplementedError  # each rule has its own
 
     def start(self) -> Gathered:
-        """Nothing has arrived."""
         return Gathered()
 
     def handle(self, event: Arrival | Answer, state: Gathered, now: float) -> Gathered:

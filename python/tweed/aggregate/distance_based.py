@@ -46,7 +46,7 @@ class DistanceBased:
         return 0
 
     def require(self, contributors: int) -> None:
-        """Any number will do."""
+        """Any number of contributions will do."""
 
     def weights(self, products: Tensor, hostile: int) -> Tensor:
         """How much each contribution counts: `[n]`, from 0 on.
@@ -65,7 +65,6 @@ class DistanceBased:
         return None
 
     def start(self) -> Any:
-        """Nothing has arrived."""
         return Gathered()
 
     def handle(self, event: Arrival | Answer, state: Any, now: float) -> Any:
@@ -95,7 +94,8 @@ class DistanceBased:
         return as_given(update, rows, state.arrivals), verdicts, self._after(state, believed, update)
 
     def _weights(self, products: Tensor, believed: Sequence[Row], count: int) -> list[float]:
-        """Of those that are `believed` among `count`, and of what is beside them."""
+        """The weights of those that are `believed` among `count` contributions, and of what is beside
+        them."""
         if not believed:
             return []
         found: list[float] = self.weights(products, self._left(believed, count)).tolist()

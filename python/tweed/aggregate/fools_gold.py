@@ -37,11 +37,10 @@ class FoolsGold(DistanceBased):
     doubt: ClassVar[Reason] = Reason.LIKE_OTHERS
 
     def start(self) -> History:
-        """Nothing has arrived."""
         return History()
 
     def weights(self, products: Tensor, hostile: int) -> Tensor:
-        """Of contributions, and zeros for the sums, which are the other half of the vectors."""
+        """The weights of contributions, and zeros for the sums, which are the other half of the vectors."""
         count = len(products) // 2
         likeness = _cosines(products[count:, count:]).fill_diagonal_(-1)
         most = likeness.max(dim=1).values if count > 1 else likeness.new_zeros(1)

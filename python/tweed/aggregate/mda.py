@@ -59,7 +59,7 @@ class MDA(BoundedDistanceBased):
 
 
 def _covers(pairs: list[Pair], most: int) -> Iterator[frozenset[int]]:
-    """Sets of at most so many members of which each pair has one."""
+    """Sets of at most `most` members that hold at least one member of each pair."""
     if not pairs:
         yield frozenset()
     elif most:
@@ -69,5 +69,5 @@ def _covers(pairs: list[Pair], most: int) -> Iterator[frozenset[int]]:
 
 
 def _kept(cover: frozenset[int], members: range, hostile: int) -> list[int]:
-    """Those not in `cover`, without the last of them where it leaves out fewer than it may."""
+    """The members that are not in `cover`, without the last of them where it leaves out fewer than it may."""
     return [member for member in members if member not in cover][: len(members) - hostile]

@@ -28,7 +28,6 @@ class Mean:
         """Any number will do."""
 
     def start(self) -> Gathered:
-        """Nothing has arrived."""
         return Gathered()
 
     def handle(self, event: Arrival | Answer, state: Gathered, now: float) -> Gathered:

@@ -11,7 +11,7 @@ from tweed.aggregate.coordinate_wise import CoordinateWise
 
 @dataclass(frozen=True, slots=True)
 class Median(CoordinateWise):
-    """Of each number, takes the contribution in the middle, or the average of the two.
+    """Takes, for each value by itself, the contribution in the middle, or the average of the two.
 
     So a minority of contributions may be anything at all, and the result stays within what the others sent.
 
@@ -24,7 +24,7 @@ class Median(CoordinateWise):
     reason: ClassVar[Reason] = Reason.MIDDLE
 
     def hostile(self, count: int) -> int:
-        """Less than half of them."""
+        """Less than half of the contributions may be anything."""
         return (count - 1) // 2
 
     def require(self, contributors: int) -> None:

@@ -12,7 +12,8 @@ from tweed.aggregate.coordinate_wise import CoordinateWise
 
 @dataclass(frozen=True, slots=True)
 class Phocas(Bounded, CoordinateWise):
-    """Of each number, averages all contributions but the `f` that are farthest from the trimmed mean.
+    """Averages, for each value by itself, all contributions but the `f` that are farthest from the trimmed
+    mean.
 
     Args:
       f: contributions that may be anything: a number, or a share of those that arrive, rounded down; less

@@ -43,10 +43,9 @@ class QFair:
             raise UsageError(f"{self!r}: q and rho are to be from 0 on")
 
     def require(self, contributors: int) -> None:
-        """Any number will do."""
+        """Any number of contributions will do."""
 
     def start(self) -> Gathered:
-        """Nothing has arrived."""
         return Gathered()
 
     def handle(self, event: Arrival | Answer, state: Gathered, now: float) -> Gathered:
@@ -73,7 +72,8 @@ class QFair:
         return as_given(update, rows, state.arrivals), verdicts, Gathered()
 
     def _weights(self, counted: list[tuple[Row, float]]) -> dict[int, float]:
-        """By sender; each of `counted` has the logarithm of its loss. Powers of the largest cancel out."""
+        """The weights by sender; each of `counted` has the logarithm of its loss. Powers of the largest
+        cancel out."""
         most = max((log for _, log in counted), default=0.0)
         shares, total = {}, 0.0
         for row, log in counted:

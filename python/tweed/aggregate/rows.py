@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 
 def rows_of(arrivals: Sequence[Arrival]) -> list[Row]:
-    """Of `arrivals`, in their order: float64 if one of them is that, else float32.
+    """The contributions of `arrivals`, in their order: float64 if one of them is that, else float32.
 
     Raises: UsageError if all are complex numbers; one among others fits as little as another shape.
     """

@@ -12,7 +12,8 @@ from tweed.aggregate.coordinate_wise import CoordinateWise
 
 @dataclass(frozen=True, slots=True)
 class TrimmedMean(Bounded, CoordinateWise):
-    """Of each number, leaves out the `f` largest and the `f` smallest contributions, and averages the others.
+    """Leaves out, for each value by itself, the `f` largest and the `f` smallest contributions, and averages
+    the others.
 
     So `f` contributions may be anything at all, and the result stays within what the others sent.
 

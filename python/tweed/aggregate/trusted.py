@@ -37,10 +37,9 @@ class TrustedSamples:
     )
 
     def require(self, contributors: int) -> None:
-        """Any number will do."""
+        """Any number of contributions will do."""
 
     def start(self) -> Any:
-        """Nothing has arrived."""
         return Gathered()
 
     def handle(self, event: Arrival | Answer, state: Any, now: float) -> Any:
@@ -49,7 +48,7 @@ class TrustedSamples:
 
 
 def whole(rows: list[Row]) -> list[Row]:
-    """Those that can be judged."""
+    """The contributions that can be judged: finite, and of the shape that most have."""
     return [row for row in rows if row.fits and bool(row.value.isfinite().all())]
 
 

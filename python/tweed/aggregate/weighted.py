@@ -23,7 +23,6 @@ class Averaged:
         """Any number will do."""
 
     def start(self) -> Gathered:
-        """Nothing has arrived."""
         return Gathered()
 
     def handle(self, event: Arrival | Answer, state: Gathered, now: float) -> Gathered:

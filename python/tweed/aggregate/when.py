@@ -1,4 +1,4 @@
-"""When a hub commits: after each contribution, so many, a quorum, a round, or when all are there.
+"""When a hub commits: after each contribution, after several, by a quorum, in rounds, or when all are there.
 
 when.ready(arrived, members, waited_s)
 """
@@ -18,20 +18,18 @@ class When(Protocol):
 
     Attributes:
       in_step: a member whose contribution has arrived gets its next task after the commit.
-      within_s: seconds after the first contribution, when it is time in any case; infinite: never.
-      round: so many tasks are handed out for one update; None: to all who want one.
     """
 
     in_step: ClassVar[bool]
 
     @property
     def within_s(self) -> float:
-        """See above."""
+        """The seconds after the first contribution when it is time in any case; infinite: never."""
         ...
 
     @property
     def round(self) -> int | None:
-        """See above."""
+        """How many tasks are handed out for one update; None: all who want a task get one."""
         ...
 
     def ready(self, arrived: int, members: int) -> bool:
@@ -46,7 +44,7 @@ class When(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """After each contribution."""
+    """Commits after each contribution."""
 
     in_step: ClassVar[bool] = False
     within_s: ClassVar[float] = math.inf
@@ -58,7 +56,8 @@ class Each:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """After so many; of all members, if there are fewer. Who has contributed goes on meanwhile.
+    """Commits after `size` contributions, or after those of all members if there are fewer. Who has
+    contributed goes on meanwhile.
 
     Source: Nguyen et al., "Federated learning with buffered asynchronous aggregation", 2022 (FedBuff);
       TEASQ-Fed's cache.
@@ -79,7 +78,8 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """As soon as so many are there, or a time after the first one; the others wait for the commit.
+    """Commits as soon as `count` contributions are there, or `within_s` seconds after the first one; the
+    others wait for the commit.
 
     What comes later counts in the next update.
     """
@@ -99,8 +99,8 @@ class Quorum:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """In rounds: so many members get a task on one version, those who have waited longest, and all of these
-    are waited for. Whose lease ends is replaced.
+    """Commits in rounds: `size` members get a task on one version, those who have waited longest, and all of
+    these are waited for. A member whose lease ends is replaced.
 
     Source: McMahan et al., "Communication-efficient learning of deep networks from decentralized data", 2017
       (FedAvg); there members are drawn.
@@ -116,7 +116,6 @@ class Round:
 
     @property
     def round(self) -> int:
-        """See `When`."""
         return self.size
 
     def ready(self, arrived: int, members: int) -> bool:
@@ -125,7 +124,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class All:
-    """When each member's is there: training in step."""
+    """Commits when each member's contribution is there: training in step."""
 
     in_step: ClassVar[bool] = True
     within_s: ClassVar[float] = math.inf

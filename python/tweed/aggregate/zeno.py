@@ -45,7 +45,7 @@ class Zeno(Bounded, TrustedSamples):
             raise UsageError(f"{self!r}: lr is to be above 0, and rho from 0 on")
 
     def least(self, hostile: int) -> int:
-        """One is kept."""
+        """The fewest contributions: those that may be anything, and one that is kept."""
         return hostile + 1
 
     def poll(self, state: Gathered, now: float) -> tuple[Value | Losses | None, tuple[Verdict, ...], Any]:

@@ -69,7 +69,6 @@ class ZenoPlusPlus(TrustedSamples):
             )
 
     def start(self) -> Judged:
-        """Nothing has arrived."""
         return Judged()
 
     def handle(self, event: Arrival | Answer, state: Judged, now: float) -> Judged:

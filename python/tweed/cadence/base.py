@@ -158,27 +158,27 @@ class Cadence(Protocol[State]):
 
     @property
     def exchanges(self) -> frozenset[str]:
-        """See above."""
+        """What this cadence can exchange, of "gradient", "step", "difference" and "model"."""
 
     @property
     def reason(self) -> str:
-        """See above."""
+        """Why it can exchange nothing else, for the error text."""
 
     @property
     def needs_norm(self) -> bool:
-        """See above."""
+        """Whether it decides by the norm of what there is to send."""
 
     @property
     def may_be_silent(self) -> bool:
-        """See above."""
+        """Whether a rank may take part in an exchange and contribute nothing."""
 
     @property
     def outer(self) -> Outer[Any] | None:
-        """See above."""
+        """What becomes of the mean movement of a round; None: the model moves by it."""
 
     @property
     def proximal(self) -> float:
-        """See above."""
+        """How strongly local steps are pulled to where the round began."""
 
     def start(self) -> State:
         """The state before the first step."""

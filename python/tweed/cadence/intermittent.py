@@ -53,17 +53,14 @@ class Intermittent:
 
     @property
     def may_be_silent(self) -> bool:
-        """See `Cadence`."""
         return self.probability < 1
 
     @property
     def exchanges(self) -> frozenset[str]:
-        """See `Cadence`."""
         return frozenset({"difference"} if self.every > 1 else {"gradient", "step", "difference"})
 
     @property
     def reason(self) -> str:
-        """See `Cadence`."""
         if self.every > 1:
             return "between exchanges the models differ, and a silent rank has none to contribute"
         return "a silent rank has no model to contribute"

@@ -53,12 +53,10 @@ class LocalSteps:
 
     @property
     def exchanges(self) -> frozenset[str]:
-        """See `Cadence`."""
         return frozenset({"difference", "model"} if self.outer is None else {"difference"})
 
     @property
     def reason(self) -> str:
-        """See `Cadence`."""
         if self.outer is None:
             return "between exchanges the models differ, so gradients belong to different models"
         return "the outer optimiser works on how far models moved in a round"

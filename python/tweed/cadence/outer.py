@@ -27,7 +27,7 @@ class Outer(Protocol[State]):
         ...
 
     def advance(self, mean: Tensor, state: State) -> Tensor:
-        """By how much the agreed model moves, `mean` being how far ranks moved on average. `mean` stays as it
+        """How far the agreed model moves, where `mean` is how far ranks moved on average. `mean` stays as it
         is."""
         ...
 
@@ -61,7 +61,6 @@ class Nesterov:
             raise UsageError(f"{self!r}: lr is above 0, momentum at least 0 and below 1")
 
     def start(self, like: Tensor) -> Momentum:
-        """No momentum."""
         return Momentum(like.new_zeros(like.shape))
 
     def advance(self, mean: Tensor, state: Momentum) -> Tensor:

@@ -189,7 +189,7 @@ def _out_of(asked: _Asked, cut: Cut) -> Bound:
 
 
 def _into(asked: _Asked, cut: Cut) -> Bound:
-    """Of a cut of the network with every link turned round."""
+    """The bound of a cut of the network with every link turned round."""
     outside = frozenset(range(asked.ranks)) - cut.inside
     return _bound(asked, cut, outside, _carriers(asked.topology.reversed(), cut))
 

@@ -71,7 +71,7 @@ def bottleneck(topology: Topology) -> Cut:
 
 
 def smallest(topology: Topology, source: int) -> Cut:
-    """Of the sets with rank `source` in and some rank out, the one with the least bandwidth leaving.
+    """The cut with the least bandwidth leaving it, among the sets with rank `source` in and some rank out.
 
     Of equals, the one that leaves out the lowest rank. As exact as `bottleneck`. Cost: a max-flow per rank.
     """
@@ -83,7 +83,7 @@ def smallest(topology: Topology, source: int) -> Cut:
 
 
 def between(topology: Topology, sources: Collection[int], sinks: Collection[int]) -> Cut:
-    """Of the sets that hold all `sources` and no `sinks`, the one with the least bandwidth leaving.
+    """The cut with the least bandwidth leaving it, among the sets that hold all `sources` and no `sinks`.
 
     As exact as `bottleneck`. Cost: a max-flow.
     """

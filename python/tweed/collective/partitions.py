@@ -76,7 +76,7 @@ def _joined(topology: Topology, pairs: Iterable[frozenset[int]]) -> dict[int, in
 
 
 def _parts(topology: Topology, part_of: Mapping[int, int]) -> Parts:
-    """Those that have a rank, by their lowest."""
+    """The parts that have a rank, by their lowest rank."""
     inside: defaultdict[int, set[int]] = defaultdict(set)
     for node, part in part_of.items():
         inside[part].add(node)

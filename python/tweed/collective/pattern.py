@@ -134,7 +134,8 @@ def schedule(
 
 
 def in_order(sends: Iterable[Send]) -> list[Send]:
-    """The same sends by step, each waiting until the one before it over its first link has gone onto it.
+    """Orders the same sends by step, each waiting until the one before it over its first link has gone onto
+    it.
 
     So a rank sends over each link in the order of the steps, where it would else send what is ready first and
     might hold up what others wait for. Trees have it by `trees.Pipeline`'s `ordered`. What the sends waited
@@ -171,7 +172,7 @@ def per_pair(ranks: int) -> int:
 
 
 def levels(ranks: int) -> int:
-    """Of a binary tree, or of halvings down to single ranks: `ceil(log2(ranks))`."""
+    """The levels of a binary tree, or the halvings down to single ranks: `ceil(log2(ranks))`."""
     return (ranks - 1).bit_length()
 
 

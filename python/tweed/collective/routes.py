@@ -119,7 +119,7 @@ def _shortest(topology: Topology, src: int, dst: int) -> tuple[Hop, ...]:
 
 @lru_cache(maxsize=64)
 def _into(topology: Topology) -> defaultdict[int, list[int]]:
-    """Of every node, those from which a link leads there."""
+    """The nodes from which a link leads to each node."""
     into = defaultdict(list)
     for a, b, *_ in topology.links:
         into[b].append(a)

@@ -162,7 +162,8 @@ class Autotuner:
         return Gain(whole_s / max(seen[choice].seconds, 1e-9), self._break_even(choice, seen), 0 in seen)
 
     def _break_even(self, choice: int, seen: Mapping[int, Timing]) -> float:
-        """Of the candidate chosen; where that is everything, of the best other."""
+        """The bandwidth in bits per second below which the chosen candidate saves time; where the choice is
+        everything, that of the best other candidate."""
         others = [other for other in seen if other != 0]
         chosen = choice or min(others, key=lambda other: seen[other].seconds, default=0)
         saved_bits = 8 * (self.wire_bytes[0] - self.wire_bytes[chosen])
@@ -221,12 +222,12 @@ class Auto:
 
     @property
     def choices(self) -> tuple[Codec, ...]:
-        """By number."""
+        """The codecs by the number of the choice: everything as it is, then the candidates."""
         return (Identity(), *self.candidates)
 
     @property
     def parts(self) -> Mapping[str, Codec]:
-        """See `Memory`; named by number."""
+        """The codecs that it asks for, named by the number of the choice."""
         return {str(number): choice for number, choice in enumerate(self.choices)}
 
     def start(self, like: Tensor) -> Choice:

@@ -57,7 +57,7 @@ class Spec:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Values per tensor."""
+        """The number of values of each tensor."""
         return tuple(_product(shape) for shape in self.shapes)
 
 
@@ -108,15 +108,15 @@ class Codec(Protocol):
 
     @property
     def unbiased(self) -> bool:
-        """See above."""
+        """Whether the mean of what packets hold, over all draws, is the input."""
 
     @property
     def sums(self) -> bool:
-        """See above."""
+        """Whether packets of ranks can be added value by value, so that the sum holds the sum."""
 
     @property
     def reply_codec(self) -> Compressor[Any] | None:
-        """See above."""
+        """What the owner of a range compresses the average with; None: it replies exactly."""
 
     def start(self, spec: Spec) -> Any:
         """The state before the first turn."""

@@ -74,7 +74,7 @@ class Chain:
         return self if self.bidirectional else Nonzero(self.indices)
 
     def start(self, spec: Spec) -> Any:
-        """That of `sparse`."""
+        """The state of `sparse` before the first turn."""
         return self.sparse.start(spec)
 
     def encode(

@@ -71,8 +71,8 @@ class ClippedNoise:
         return double.to(value.dtype)
 
     def epsilon(self, contributions: int, delta: float = 1e-5) -> float:
-        """Of so many contributions of a worker, together: another data set of the worker makes no event more
-        likely than by a factor of `exp(epsilon)`, but for a probability of `delta`.
+        """The epsilon of a worker's `contributions` together: another data set of the worker makes no event
+        more likely than by a factor of `exp(epsilon)`, but for a probability of `delta`.
 
         Two contributions before noise are at most `2 * clip` apart, which the accountant takes for their
         sensitivity. It counts none as hidden: the hub sees who sends.

@@ -70,7 +70,7 @@ class Codes:
         return pieces
 
     def pack(self) -> Tensor:
-        """See `Packet`: scales, then codes."""
+        """Writes the header, the scales, then the codes."""
         import torch
 
         form = self.form

@@ -33,7 +33,7 @@ class Direct:
         return {"main": self.compressor}
 
     def start(self, like: Tensor) -> None:
-        """Nothing to remember."""
+        pass
 
     def pending(self, value: Tensor, state: None) -> float:
         return float(value.square().sum())

@@ -43,7 +43,6 @@ class ErrorFeedback:
         return {"main": self.compressor}
 
     def start(self, like: Tensor) -> Residual:
-        """Nothing is left."""
         return Residual(like.new_zeros(like.shape))
 
     def pending(self, value: Tensor, state: Residual) -> float:

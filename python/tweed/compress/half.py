@@ -45,11 +45,11 @@ class Half:
 
     @property
     def reply_codec(self) -> Half:
-        """The same, where owners form the average."""
+        """This codec itself, where owners form the average."""
         return self
 
     def start(self, spec: Spec) -> None:
-        """Nothing to remember."""
+        pass
 
     def encode(
         self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None
@@ -70,5 +70,4 @@ class Half:
         return _ROUNDING[self.dtype] ** 2
 
     def packet_bytes(self, spec: Spec) -> float:
-        """Two per value."""
         return 2.0 * spec.numel

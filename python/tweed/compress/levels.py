@@ -49,7 +49,7 @@ class Levels:
         return Form.of_levels(self.levels, shared_by(self.block, numel))
 
     def start(self, spec: Spec) -> None:
-        """Nothing to remember."""
+        pass
 
     def encode(
         self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None

@@ -125,7 +125,7 @@ class LowRank:
         return torch.where(right == 0, draws * 1e-12, right)
 
     def error_bound(self, spec: Spec) -> float:
-        """Of the first turn, where singular values are equal: all but the share of directions."""
+        """The bound of the first turn, where singular values are equal: all but the share of directions."""
         matrices, _ = self.parts(spec)
         return max((1 - part.rank / min(part.rows, part.columns) for part in matrices), default=0.0)
 

@@ -25,22 +25,20 @@ class Nothing:
     reply_codec = None
 
     def start(self, spec: Spec) -> None:
-        """Nothing to remember."""
+        pass
 
     def encode(
         self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None
     ) -> tuple[Values, None]:
-        """See `Compressor`: all is left."""
+        """Sends no values, so all of them are left."""
         if error is not None:
             error.add_(value)
         return Values(value.new_empty(0), value.numel(), _nowhere), None
 
     def error_bound(self, spec: Spec) -> float:
-        """One."""
         return 1.0
 
     def packet_bytes(self, spec: Spec) -> float:
-        """None."""
         return 0.0
 
 

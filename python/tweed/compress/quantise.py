@@ -57,7 +57,7 @@ class Quantise:
         return Form("uniform", self.bits, shared_by(self.block, numel))
 
     def start(self, spec: Spec) -> None:
-        """Nothing to remember."""
+        pass
 
     def encode(
         self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None

@@ -26,11 +26,11 @@ class Region(NamedTuple):
 
     @property
     def numel(self) -> int:
-        """Values in it."""
+        """The number of values in the region."""
         return (self.rows[1] - self.rows[0]) * (self.columns[1] - self.columns[0]) * self.shape[2]
 
     def of(self, buffer: Tensor) -> Tensor:
-        """The view of it."""
+        """The region's values, as a view of `buffer`."""
         whole = buffer[self.offset : self.offset + math.prod(self.shape)].view(self.shape)
         return whole[slice(*self.rows), slice(*self.columns)]
 
@@ -42,14 +42,14 @@ class Regions:
     regions: Sequence[Region]
 
     def of(self, buffer: Tensor) -> Tensor:
-        """Their values: `[count]`, in memory of their own."""
+        """The regions' values: `[count]`, in memory of their own."""
         import torch
 
         parts = [region.of(buffer).reshape(-1) for region in self.regions]
         return torch.cat(parts) if parts else buffer.new_empty(0)
 
     def add(self, values: Tensor, out: Tensor) -> None:
-        """Adds `values`, `[count]`, to them."""
+        """Adds `values`, `[count]`, to the regions of `out`."""
         at = 0
         for region in self.regions:
             view = region.of(out)
@@ -135,7 +135,7 @@ class RandomBlocks:
         return self.scaled or self.ratio == 1
 
     def start(self, spec: Spec) -> None:
-        """Nothing to remember."""
+        pass
 
     def encode(
         self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None

@@ -46,11 +46,10 @@ class RandomK:
 
     @property
     def unbiased(self) -> bool:
-        """If scaled."""
         return self.scaled
 
     def start(self, spec: Spec) -> None:
-        """Nothing to remember."""
+        pass
 
     def encode(
         self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None

@@ -52,7 +52,7 @@ class RandomTensors:
         return self.skip == self.skip_all == 0
 
     def start(self, spec: Spec) -> None:
-        """Nothing to remember."""
+        pass
 
     def encode(
         self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None

@@ -53,13 +53,13 @@ class Relaxing:
         for stage in self.stages:
             if stage.sums:  # as the factors of rounds do, too
                 raise StrategyError(
-                    f"Relaxing does not go with {stage!r}, whose packets are read by who knows how they were "
-                    "made: take codecs whose packets say it, such as TopK, Quantise or Chain"
+                    f"Relaxing does not go with {stage!r}: its packets do not say how they were made. Take "
+                    "codecs whose packets say it, such as TopK, Quantise or Chain"
                 )
 
     @property
     def unbiased(self) -> bool:
-        """If all stages are."""
+        """Whether all stages are unbiased."""
         return all(stage.unbiased for stage in self.stages)
 
     @property
@@ -70,11 +70,11 @@ class Relaxing:
         return Relaxing(found, self.every) if len(found) == len(replies) else None
 
     def stage(self, turn: int) -> int:
-        """Which is used at a turn, both counted from 0."""
+        """The number of the stage that a turn uses; both count from 0."""
         return min(turn // self.every, len(self.stages) - 1)
 
     def start(self, spec: Spec) -> Stages:
-        """Those of all stages."""
+        """The states of all stages before the first turn."""
         return Stages(tuple(stage.start(spec) for stage in self.stages))
 
     def encode(
@@ -85,9 +85,9 @@ class Relaxing:
         return packet, Stages((*state.states[:now], kept, *state.states[now + 1 :]))
 
     def error_bound(self, spec: Spec) -> float:
-        """That of the worst stage."""
+        """The error bound of the worst stage."""
         return max(stage.error_bound(spec) for stage in self.stages)
 
     def packet_bytes(self, spec: Spec) -> float:
-        """Of the last stage, which goes on for ever."""
+        """The bytes of the last stage, which goes on for ever."""
         return self.stages[-1].packet_bytes(spec)

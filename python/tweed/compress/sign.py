@@ -39,7 +39,7 @@ class Sign:
         return Form("sign", 1, shared_by(self.block, numel))
 
     def start(self, spec: Spec) -> None:
-        """Nothing to remember."""
+        pass
 
     def encode(
         self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None

@@ -60,7 +60,6 @@ class StepAhead:
         return parts | ({"average": Identity()} if self.average_every else {})
 
     def start(self, like: Tensor) -> Ahead:
-        """Nothing is left."""
         return Ahead(like.new_zeros(like.shape))
 
     def exchange(self, value: Tensor, state: Ahead, turn: Turn, silent: bool = False) -> ReduceRequests:

@@ -38,7 +38,7 @@ class Thresholds:
 
     @property
     def holds(self) -> list[Hold]:
-        """Of each tensor."""
+        """What the controller knows of each tensor."""
         columns = (self.taus.tolist(), self.slopes.tolist(), self.credits.tolist())
         return [Hold(*row) for row in zip(*columns, strict=True)]
 
@@ -181,7 +181,7 @@ class Threshold:
         return [(size if self._dense(size) else share(self.density, size), size) for size in sizes]
 
     def _sizes(self, spec: Spec) -> Sequence[int]:
-        """Of the parts that have a threshold each."""
+        """The sizes of the parts that have a threshold each."""
         return spec.sizes if self.per_tensor else (spec.numel,)
 
 

@@ -44,7 +44,7 @@ class TopK:
         return self if self.bidirectional else None
 
     def start(self, spec: Spec) -> None:
-        """Nothing to remember."""
+        pass
 
     def encode(
         self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None

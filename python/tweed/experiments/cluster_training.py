@@ -144,7 +144,7 @@ class _Watch:
     recent: list[float] = field(default_factory=list)
 
     def saw(self, seconds: float, accuracy: float) -> None:
-        """An evaluation."""
+        """Notes an evaluation, and which targets it reaches."""
         self.recent = [*self.recent[1 - SMOOTH :], accuracy]
         smooth, outcome = statistics.fmean(self.recent), self.outcome
         outcome.accuracy, outcome.seconds = smooth, seconds

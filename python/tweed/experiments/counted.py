@@ -25,41 +25,39 @@ class Counted:
 
     @property
     def unbiased(self) -> bool:
-        """See `Codec`."""
         return self.codec.unbiased
 
     @property
     def sums(self) -> bool:
-        """See `Codec`."""
         return self.codec.sums
 
     @property
     def reply_codec(self) -> Compressor[Any] | None:
-        """See `Codec`; replies are not counted."""
+        """The codec's own reply codec; replies are not counted."""
         return self.codec.reply_codec
 
     def start(self, spec: Spec) -> Any:
-        """See `Codec`."""
+        """The codec's state before the first turn."""
         return self.codec.start(spec)
 
     def encode(
         self, value: Tensor, state: Any, turn: Turn, error: Tensor | None = None
     ) -> tuple[Packet, Any]:
-        """See `Compressor`."""
+        """Encodes as the codec does, and notes the share of values sent."""
         packet, state = self.codec.encode(value, state, turn, error)
         count = len(packet.indices) if isinstance(packet, Entries) else packet.numel
         self.shares.append(count / turn.spec.numel)
         return packet, state
 
     def error_bound(self, spec: Spec) -> float:
-        """See `Codec`."""
+        """The codec's error bound."""
         return self.codec.error_bound(spec)
 
     def packet_bytes(self, spec: Spec) -> float:
-        """See `Codec`."""
+        """The bytes of the codec's packet."""
         return self.codec.packet_bytes(spec)
 
 
 def by_step(shares: Sequence[float], workers: int) -> list[float]:
-    """Of each step, the mean over workers."""
+    """The mean of `shares` over workers, for each step."""
     return [sum(shares[at : at + workers]) / workers for at in range(0, len(shares), workers)]

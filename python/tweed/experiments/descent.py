@@ -27,14 +27,14 @@ from tweed.train.shard import Shard, optimizer_step
 
 
 class Method(Protocol):
-    """Which ranks send."""
+    """A rule for which ranks send."""
 
     def iterate(self, norms: list[float], receive: Callable[[int], float]) -> float:
         """Calls `receive` for each rank that sends, in order. Returns the seconds that it took."""
         ...
 
     def moved(self, norm: float) -> None:
-        """The model went so far."""
+        """Says how far the model went."""
         ...
 
 
@@ -50,7 +50,7 @@ class All:
         return len(norms) * self.air.send_s + 2 * self.air.latency_s
 
     def moved(self, norm: float) -> None:
-        """Nobody needs it."""
+        pass
 
 
 class Lag:
@@ -128,7 +128,7 @@ AIRS = {
 
 
 def methods(problem: Problem, air: Air = IDEAL, window_s: float = 0.05) -> Iterator[tuple[str, Method]]:
-    """By name, every way to send."""
+    """Every way to send, with its name."""
     yield "GD", All(air)
     yield "LAG-WK", Lag(problem.rate, problem.ranks, air)
     for name, make in POLICIES.items():

@@ -37,7 +37,7 @@ def encoding(compressor: Threshold, numel: int) -> tuple[float, float]:
 
 
 def holding(compressor: Threshold, numel: int) -> tuple[float, float]:
-    """The same where a controller holds the threshold: other values at each turn, as it follows them.
+    """As `encoding`, where a controller holds the threshold: other values at each turn, as it follows them.
 
     Returns: for the first turn, which knows no threshold, and the fastest of those after it.
     """

@@ -20,7 +20,7 @@ OURS, TORCH = "tweed", "async_save"
 
 
 def held_up(ranks: int, size_bytes: int, rounds: int) -> dict[str, list[float]]:
-    """By side, seconds for which the loop stood still at the slowest rank, in each round, in turns.
+    """The seconds for which the loop stood still at the slowest rank, by side, in each round, in turns.
 
     The state is a model and its momentum, the same at all ranks, as replicas have it. What a side writes in
     the background is over before the other begins. Ranks are processes of this host; their group is Gloo's.

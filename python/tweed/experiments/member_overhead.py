@@ -28,18 +28,18 @@ SCALES = (1, 8, 32, 128)
 
 
 class _Pass(torch.autograd.Function):
-    """Of one layer: what a processor would compute is a sleep."""
+    """A pass of one layer: what a processor would compute is a sleep."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        """Forward."""
+        """Sleeps, and returns the input."""
         time.sleep(_FORWARD_S / _LAYERS * weight.numel() / _NUMEL)
         ctx.save_for_backward(weight)
         return x.clone()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        """Backward."""
+        """Sleeps, and returns the gradients."""
         (weight,) = ctx.saved_tensors
         time.sleep(_BACKWARD_S / _LAYERS * weight.numel() / _NUMEL)
         return grads[0], torch.ones_like(weight)

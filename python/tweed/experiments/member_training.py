@@ -44,7 +44,7 @@ class Held(NamedTuple):
 
     @classmethod
     def now(cls) -> Held:
-        """Of this process."""
+        """What this process holds now."""
         own = psutil.Process()
         return cls(own.memory_info().rss, own.num_fds(), own.num_threads())
 
@@ -118,7 +118,7 @@ class Trainee:
 
 
 def undisturbed(steps: int, dtype: torch.dtype, task: str) -> Trained:
-    """One process alone."""
+    """Trains in one process alone."""
     trainee, losses = Trainee(dtype, task), list[float]()
     sampler = trainee.sampler
     for _ in range(steps):

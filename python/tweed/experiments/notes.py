@@ -29,7 +29,7 @@ class Notes:
         self.lines: list[Line] = [json.loads(line) for line in lines]
 
     def add(self, line: Line) -> None:
-        """Keeps a line."""
+        """Keeps a line in the file and in `lines`."""
         with self._path.open("a") as file:
             file.write(json.dumps(line) + "\n")
         self.lines.append(line)
@@ -69,6 +69,6 @@ def differences(
     theirs: Iterable[Line],
     value: Callable[[Line], float] = lambda line: line["accuracy"],
 ) -> list[float]:
-    """By how many points mine are above theirs of the same seed; seeds that only one has do not count."""
+    """The points by which mine are above theirs of the same seed; seeds that only one has do not count."""
     base = {line["seed"]: value(line) for line in theirs}
     return [100 * (value(line) - base[line["seed"]]) for line in mine if line["seed"] in base]

@@ -58,7 +58,7 @@ class Application:
 
 
 def _half(workers: int) -> int:
-    """Of `workers` and the server, as many as asynchronous SGD waits for."""
+    """As many of `workers` and the server as asynchronous SGD waits for: half."""
     return max(1, workers // 2)
 
 
@@ -139,7 +139,7 @@ def answer_of(number: int, kind: str, array: Array) -> Array:
 
 
 class Worker:
-    """An actor: answers."""
+    """An actor that answers the server's requests."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -419,7 +419,7 @@ def through_death(server: TweedServer | RayServer, rounds: int) -> tuple[list[fl
 
 
 def main() -> None:
-    """See above."""
+    """Runs applications from the command line, and prints a line for each measurement."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(APPLICATIONS)}; all, if none is named")
     parser.add_argument("--nodes", type=int, default=4)

@@ -98,7 +98,7 @@ class Worker:
         self._model = self._shard.model()
 
     def gradient(self, params: Tensor, number: int) -> Whole:
-        """That of its batch of this number, at these parameters."""
+        """The gradient of its batch of this number, at these parameters."""
         _load(self._model, params)
         self._model.zero_grad()
         self._shard.loss(self._model, self._shard.batch(number)).backward()  # type: ignore[no-untyped-call]
@@ -167,7 +167,7 @@ def _rank(rank: int, size: int, job: Job, folder: Path) -> Any:
 
 
 def _ref(what: str, *numbers: int) -> Ref:
-    """The same in all processes."""
+    """A ref that is the same in all processes."""
     words = " ".join([what, *map(str, numbers)])
     return Ref(int.from_bytes(hashlib.blake2b(words.encode(), digest_size=16).digest()))
 

@@ -55,17 +55,17 @@ class Split:
     pieces: int = 1
 
     def message_bits(self, numel: int) -> int:
-        """Of one message: OFedQIT's formula."""
+        """The bits of one message, by OFedQIT's formula."""
         if self.levels is None:
             return 32 * numel
         return 32 * self.norms(numel) + numel * (1 + self.levels.bit_length())
 
     def share(self, numel: int) -> float:
-        """Of OFedAvg's traffic, where every client sends every slot."""
+        """The share of OFedAvg's traffic, where every client sends every slot."""
         return self.probability / self.every * self.message_bits(numel) / (32 * numel)
 
     def within(self, share: float, numel: int) -> Split:
-        """The same with the probability that a share of OFedAvg's traffic allows."""
+        """This split with the probability that a share of OFedAvg's traffic allows."""
         return replace(self, probability=min(1.0, share / replace(self, probability=1.0).share(numel)))
 
     def block(self, numel: int) -> int:

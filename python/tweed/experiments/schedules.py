@@ -70,7 +70,7 @@ SITED = ("two sites of four", "three uneven sites", "three sites of four", "five
 
 
 def uneven(network: Topology, seed: int) -> Topology:
-    """The same links, of which each direction has all, half or a quarter of its bandwidth, by chance."""
+    """Gives each direction of the same links all, half or a quarter of its bandwidth, by chance."""
     links = [
         (src, dst, bandwidth >> int(3 * uniform(seed, number)), latency_s, count)
         for number, (src, dst, bandwidth, latency_s, count) in enumerate(network.links)
@@ -199,7 +199,7 @@ def built(notes: Notes, builder: str, side: int) -> None:
 
 
 class Cell(NamedTuple):
-    """What was timed."""
+    """What was timed: a builder of a collective on a network."""
 
     network: str
     collective: str
@@ -208,7 +208,7 @@ class Cell(NamedTuple):
 
 
 class Times:
-    """By cell and size, the seconds of the number of pieces that was quickest.
+    """The seconds of the number of pieces that was quickest, by cell and size.
 
     `BEST` is a builder too: at every size the quickest of those that send messages.
 
@@ -241,30 +241,30 @@ class Times:
         return self._by_cell.get(cell, {})
 
     def seconds(self, cell: Cell, size: int) -> float | None:
-        """None if it was not timed."""
+        """The seconds at one size; None if it was not timed."""
         return self.of(cell).get(size)
 
     def share(self, cell: Cell, size: int) -> float | None:
-        """In D/b."""
+        """The seconds in multiples of D/b; None if it was not timed."""
         seconds = self.seconds(cell, size)
         return None if seconds is None else seconds * BANDWIDTH / size
 
     def winner(self, network: str, collective: str, size: int) -> str:
-        """Who is the best of all."""
+        """The builder that is the quickest of all."""
         return self._who[network, collective, size]
 
     def networks(self, collective: str = "all_reduce") -> list[str]:
-        """Those timed, in the order in which they were."""
+        """The networks that were timed, in the order in which they were."""
         return list(dict.fromkeys(cell.network for cell in self._by_cell if cell.collective == collective))
 
     def builders(self, network: str, collective: str = "all_reduce") -> list[str]:
-        """Those timed there, in the order of the table of builders, and `BEST`."""
+        """The builders that were timed there, in the order of the table of builders, and `BEST`."""
         cells = [cell for cell in self._by_cell if cell[:2] == (network, collective)]
         names = dict.fromkeys(cell.builder for cell in cells if cell.builder != BEST)
         return [*names, BEST] if cells else []
 
     def sizes(self, network: str) -> list[int]:
-        """Those that all-reduces were timed at there."""
+        """The sizes at which all-reduces were timed there."""
         return sorted(self.of(Cell(network, "all_reduce", BEST)))
 
     def step(self, cell: Cell, model: str, overlap: bool) -> workload.Step | None:

@@ -66,7 +66,7 @@ def time_to(lines: Sequence[Line], side: str, rate: str, below: float = 0.0) -> 
 
 
 def steps_to(lines: Sequence[Line], side: str, accuracy: float) -> dict[int, int | None]:
-    """By seed, the steps before the first evaluation with so much accuracy; None: there was none."""
+    """The steps before the first evaluation with at least this accuracy, by seed; None: there was none."""
     return {
         line["seed"]: next((int(steps) for steps, _, got in line["curve"] if got >= accuracy), None)
         for line in trainings(lines, side)
@@ -74,7 +74,7 @@ def steps_to(lines: Sequence[Line], side: str, accuracy: float) -> dict[int, int
 
 
 def ratios(parts: Mapping[int, float], wholes: Mapping[int, float]) -> list[float]:
-    """Of values of the same seed, for all seeds that both have."""
+    """The ratios of values of the same seed, for all seeds that both have."""
     return [parts[seed] / wholes[seed] for seed in parts if seed in wholes]
 
 

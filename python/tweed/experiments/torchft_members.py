@@ -26,7 +26,7 @@ from tweed.testbed.lives import lived
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Of torchft, in seconds.
+    """The timeouts of torchft, in seconds.
 
     Attributes:
       group: of collectives.

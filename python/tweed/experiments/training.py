@@ -126,7 +126,7 @@ class Timed:
 
 
 def train(rank: int, size: int, method: Method, config: Config) -> Trained:
-    """A whole training."""
+    """Trains once, from start to end."""
     trainer = _Trainer(method, config)
     found, links, seconds = Trained(), 0, 0.0
     while trainer.done < config.last and not trainer.diverged:
@@ -232,11 +232,11 @@ class _Trainer:
 
     @property
     def chosen(self) -> str | None:
-        """See `Timed`."""
+        """What `compress="auto"` has chosen so far; None where nothing is chosen."""
         return None if self._run is None else self._run.stats.chosen
 
     def formula_bytes(self) -> float | None:
-        """See `Trained`."""
+        """The bytes per step by the compressor's formula; None where there is none."""
         how = self.method.how
         if not isinstance(how, Strategy) or how.memory is None or set(how.memory.parts) != {"main"}:
             return None
@@ -247,7 +247,7 @@ class _Trainer:
         return codec.packet_bytes(spec) / getattr(how.cadence, "every", 1)
 
     def packed_bytes(self) -> float | None:
-        """See `Trained`."""
+        """The mean bytes per step that ranks gave to the network; None if it is not known."""
         if self._run is not None:
             stats, packs = self._run.stats, self._run.strategy.compress is not None
             return _mean(stats.bytes_packed if packs else stats.bytes_exchanged) / self.done

@@ -54,7 +54,7 @@ def control(life: int, rank: int, founders: int, most: int, folder: Path, **opti
 
 
 def _text(path: Path) -> str:
-    """Of a file, once it is there."""
+    """The text of a file, once it is there."""
     while not path.exists():
         time.sleep(_LOOK_S)
     return path.read_text()
@@ -94,12 +94,13 @@ class Watched:
         self._members = ranks.size if members is None else members
 
     def steps(self, rank: int) -> list[Step]:
-        """Of all its lives."""
+        """The steps of all lives of a rank."""
         lines = [line for path in self._lives(rank) for line in path.read_text().splitlines(keepends=True)]
         return [Step(*json.loads(line)) for line in lines if line.endswith("\n")]
 
     def last(self, rank: int) -> Step | None:
-        """Of all its lives, the last step. Cost: the end of one file, where `steps` reads all of them."""
+        """The last step of all lives of a rank. Cost: the end of one file, where `steps` reads all of
+        them."""
         for path in reversed(self._lives(rank)):
             with path.open("rb") as file:
                 file.seek(max(0, path.stat().st_size - _LINES_BYTES))
@@ -122,7 +123,7 @@ class Watched:
         return sorted(lives, key=lambda path: int(path.name.rpartition("-")[2]))
 
     def pid(self, rank: int) -> int:
-        """Of its life."""
+        """The process id of the rank's life."""
         return pid(self.folder, rank)
 
     def wait(self, condition: Callable[[], bool]) -> None:

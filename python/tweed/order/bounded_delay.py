@@ -16,7 +16,7 @@ from tweed.order.base import Committed, Drop, Ended, Event, Offered, Reserved, S
 
 
 class _Level(IntEnum):
-    """Of two of the same version the lower one goes first."""
+    """The order among transfers of one version: the lower level goes first."""
 
     RESERVED = 0
     PROMISED = 1  # it was reserved, and waits now
@@ -32,7 +32,8 @@ class _Place(NamedTuple):
 
 
 class _Urgent(NamedTuple):
-    """The first so many by deadline, which must go before any other; all of lower versions are among them."""
+    """The first `size` transfers by deadline, which must go before any other; all of lower versions are among
+    them."""
 
     base_version: int
     size: int
@@ -92,12 +93,12 @@ class Deadlines:
         self.promises -= place.level is not _Level.FREE
 
     def first(self, count: int) -> list[Transfer]:
-        """Those that wait among the first so many by deadline."""
+        """The transfers that wait among the first `count` by deadline."""
         queued = chain.from_iterable(self.queues[place].values() for place in self.by_deadline)
         return [one for one in islice(queued, count) if one is not None]
 
     def shortest(self) -> Transfer | None:
-        """Of those that wait; the most urgent one of several."""
+        """The shortest transfer that waits; of several equal ones, the most urgent."""
         while self.by_seconds:
             _, place, key = self.by_seconds[0]
             if self.places.get(key) == place:
@@ -106,7 +107,7 @@ class Deadlines:
         return None
 
     def _compact(self) -> None:
-        """At least half of the heap waits, or it is short."""
+        """Keeps the heap short: at least half of it waits, or it has few entries."""
         if len(self.by_seconds) > 2 * len(self.places) + 64:
             self.by_seconds = [one for one in self.by_seconds if self.places.get(one[2]) == one[1]]
             heapq.heapify(self.by_seconds)
@@ -186,7 +187,7 @@ class BoundedDelay:
         return Send(chosen.key), state
 
     def _urgent(self, state: Deadlines, first: int) -> _Urgent | None:
-        """Those up to the first one that has no slack; None: all have some.
+        """The transfers up to the first one that has no slack; None: all have some.
 
         Slack falls from one to the next of the same version. So the first version is looked for whose last
         one has none, and then the place of the first one of it that has none.
@@ -199,13 +200,13 @@ class BoundedDelay:
         return _Urgent(base_version, max(place, before) + 1, too_many=place < before)
 
     def _longest(self, state: Deadlines, urgent: _Urgent) -> Transfer | None:
-        """Of the urgent ones that may be dropped."""
+        """The longest of the urgent transfers that may be dropped."""
         waiting = state.first(urgent.size)
         free = (one for one in waiting if state.places[one.key].level is _Level.FREE)
         return max(free, key=lambda one: one.seconds, default=None)
 
     def _shortest(self, state: Deadlines, urgent: _Urgent | None) -> Transfer | None:
-        """Of the urgent ones, if there are any."""
+        """The shortest of the urgent transfers if there are any, else of all."""
         shortest = state.shortest()
         if urgent is None or shortest is None or shortest.base_version < urgent.base_version:
             return shortest

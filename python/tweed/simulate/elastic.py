@@ -156,7 +156,7 @@ class _Worker:
 
 
 def _key(number: int) -> str:
-    """Of a member."""
+    """The key of a member, from its number."""
     return f"{number:064x}"
 
 
@@ -200,30 +200,31 @@ class _Members:
                 self._note(worker)
 
     def _note(self, worker: _Worker) -> None:
-        """It knows another epoch."""
+        """Notes that a worker knows another epoch."""
         epoch, worker.knows = worker.node.epoch(), worker.node.epoch_number()
         agreed = self.epochs.setdefault(worker.knows, epoch)
         assert epoch == agreed, f"an epoch is agreed twice: {epoch} and {agreed}"
 
     def kill(self, key: str) -> None:
-        """The others' kernels tell of it."""
+        """Kills a member: the others' kernels tell of it."""
         del self.workers[key]
         for worker in self.workers.values():
             worker.node.lost(key)
 
     def restart(self, key: str) -> None:
-        """A process of the same key wants to join, with a copy of another's state."""
+        """Starts a process of the same key that wants to join, with a copy of another's state."""
         self._lives += 1
         node = _core.MemberNode.joiner((key, self._lives), list(self.workers), self.settings)
         self.workers[key] = _Worker(node, key, self._training, self.furthest())
 
     def furthest(self) -> _Worker:
-        """Of the newest epoch's members who has counted the most steps: others may be out and not know it."""
+        """The member of the newest epoch that has counted the most steps: others may be out and not know
+        it."""
         members = (self.workers.get(key) for key, _ in self.epochs[self.number()][1])
         return max(filter(None, members), key=lambda worker: worker.member.counted)
 
     def number(self) -> int:
-        """Of the newest epoch that any of them knows."""
+        """The number of the newest epoch that any member knows."""
         return max(worker.knows for worker in self.workers.values())
 
     def leave_evicted(self) -> list[str]:
@@ -375,7 +376,7 @@ class _Step:
         self._finish()
 
     def _may(self, fault: Fault) -> bool:
-        """Those whom it befalls are in, and more than half of the members are left."""
+        """Whether those that a fault befalls are in, and more than half of the members would be left."""
         keys, here = _keys(fault), len(self.ranks)
         lost = 0 if fault.kind == "cut" and here > len(keys) else len(keys)  # a third reaches both ends
         return set(keys) <= set(self.ranks) and lost <= (here - 1) // 2

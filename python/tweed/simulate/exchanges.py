@@ -41,7 +41,7 @@ class Traffic:
 
     @property
     def bytes(self) -> float:
-        """Both directions."""
+        """The bytes of both directions, sent and received."""
         return self.up_bytes + self.down_bytes
 
 

@@ -38,12 +38,12 @@ class Flat:
 
     @property
     def values(self) -> Tensor:
-        """`[numel]`, all parameters."""
+        """The values of all parameters, `[numel]`."""
         return self.param.data
 
     @property
     def grads(self) -> Tensor:
-        """`[numel]`, all gradients."""
+        """The gradients of all parameters, `[numel]`."""
         assert self.param.grad is not None  # set above
         return self.param.grad
 

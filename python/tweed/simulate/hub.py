@@ -174,7 +174,7 @@ class VirtualHub:
 
     @property
     def now(self) -> float:
-        """Seconds."""
+        """The virtual time in seconds."""
         return self.clock.now
 
     def until(self, updates: float = math.inf, seconds: float = math.inf) -> None:

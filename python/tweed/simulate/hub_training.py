@@ -155,7 +155,7 @@ class HubTraining:
     # A member
 
     def _decode(self, member: int, payload: Payload) -> Tensor:
-        """For an aggregator."""
+        """Decodes a member's contribution, for an aggregator."""
         return self._forms[member].decode(payload.value, payload.number)
 
     def _learn(self, jobs: Sequence[Job]) -> list[tuple[Offer, Tensor]]:

@@ -46,7 +46,7 @@ class SampleLoss:
     criterion: Callable[[Tensor, Tensor], Tensor]
 
     def __call__(self, member: int, model: nn.Module, batch: int) -> Tensor:
-        """See `BatchLoss`."""
+        """The loss of a member's batch, as `BatchLoss` has it."""
         inputs, targets = self.samples(member, batch)
         return self.criterion(model(inputs), targets)
 
@@ -148,7 +148,8 @@ class MemberSteps:
     def _side_by_side(
         self, drawn: Sequence[tuple[Tensor, Tensor]], here: Tensor, grads: Tensor
     ) -> list[float]:
-        """Of the samples that were drawn for each row."""
+        """Computes the losses of the samples that were drawn for each row, and puts gradients into
+        `grads`."""
         losses: list[float] = []
         some = max(1, _AT_ONCE // here.shape[1])
         for at in range(0, len(drawn), some):
@@ -167,7 +168,7 @@ class MemberSteps:
         return self._samples.criterion(functional_call(self._model, params, (inputs,)), targets)
 
     def _views(self, rows: Tensor) -> dict[str, Tensor]:
-        """Of `rows`, `[members, numel]`, each parameter as `[members, *shape]`."""
+        """Each parameter as a view `[members, *shape]` of `rows`, `[members, numel]`."""
         count, numel = rows.shape
         return {
             name: rows.as_strided((count, *size), (numel, *stride), rows.storage_offset() + first)
@@ -176,7 +177,7 @@ class MemberSteps:
 
 
 def _layout(model: nn.Module) -> list[tuple[str, torch.Size, tuple[int, ...], int]]:
-    """Of each parameter that is trained, where `Flat` has put it: name, shape, strides, place in the row."""
+    """Where `Flat` has put each parameter that is trained: name, shape, strides, place in the row."""
     return [
         (name, param.shape, param.stride(), int(param.storage_offset()))
         for name, param in model.named_parameters()

@@ -31,7 +31,7 @@ class Shape(NamedTuple):
 
     @property
     def numbytes(self) -> int:
-        """Of its gradient, in float32."""
+        """The bytes of the layer's gradient, in float32."""
         return 0 if self.tied else 4 * self.depth * self.width
 
 
@@ -47,7 +47,7 @@ class Accelerator:
     hertz: float = 1e9
 
     def seconds(self, rows: int, depth: int, width: int) -> float:
-        """Of one product `[rows, depth] @ [depth, width]`.
+        """The seconds of one product `[rows, depth] @ [depth, width]`.
 
         Source: Samajdar et al., "A systematic methodology for characterizing scalability of DNN accelerators
         using SCALE-Sim", ISPASS 2020, equation 1: a tile of outputs takes depth + 3 * side - 2 cycles. Memory

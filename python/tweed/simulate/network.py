@@ -98,7 +98,7 @@ class _End:
 
     @property
     def other(self) -> _End:
-        """The same flow at its other link."""
+        """The end of the same flow at its other link."""
         return self.flow.down if self.flow.up is self else self.flow.up
 
 
@@ -263,7 +263,7 @@ class FluidNetwork:
         return max(first[0], self._now), flow[1].key
 
     def rate(self, key: Hashable) -> float:
-        """Of a flow that is under way."""
+        """The rate of a flow that is under way, in bytes per second."""
         flow = self._flows[key]
         return min(flow.up.link.level, flow.down.link.level)
 

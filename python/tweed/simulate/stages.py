@@ -39,5 +39,5 @@ class _Queue:
         self._outgoing.append(message)
 
     def receive(self) -> Tensor:
-        """See `Wire`."""
+        """Takes the next message from the queue."""
         return self._incoming.popleft()

@@ -46,7 +46,7 @@ class Workload:
 
     @property
     def numbytes(self) -> int:
-        """Of all gradients."""
+        """The bytes of all gradients."""
         return sum(layer.numbytes for layer in self.layers)
 
     @property

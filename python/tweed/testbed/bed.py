@@ -76,7 +76,7 @@ class Bed(Ground):
         """
         check_size(network, self.size)
         if network.nat != self.network.nat:
-            raise UsageError("who is behind NAT stays so while a testbed stands: open another one")
+            raise UsageError("an open testbed cannot change which ranks are behind NAT: open another one")
         steps = shaped(network, self.size, self.network)
         require([step.words[0] for step in steps])
         before = self._passing()
@@ -155,7 +155,7 @@ class Bed(Ground):
         self._ruled = True
 
     def counters(self) -> list[Counters]:
-        """By rank, what its link has counted since the bed was made. Cost: some milliseconds per rank."""
+        """What each rank's link has counted since the bed was made. Cost: some milliseconds per rank."""
         found = []
         for rank, counted in enumerate(zip(self._past, self._passing(), self._lost(), strict=True)):
             text = Path(f"/proc/{self._namespaces.holder(rank)}/net/dev").read_text()
@@ -211,7 +211,7 @@ class LinkedBed(Ground):
         return self._congestion
 
     def carried(self) -> Mapping[tuple[int, int], Counters]:
-        """By directed link, what its sending end has counted since the bed was made."""
+        """What the sending end of each directed link has counted since the bed was made."""
         holders = map(self._namespaces.holder, range(self.topology.nodes))
         texts = [Path(f"/proc/{holder}/net/dev").read_text() for holder in holders]
         return {(a, b): counters.interface(texts[a], toward(b)) for a, b, *_ in self.topology.links}
@@ -261,7 +261,7 @@ def opened(
             lambda namespaces: LinkedBed(wires, namespaces, seed, congestion),
         )
     if size is None or size < 1:
-        raise UsageError(f"a testbed for {size} ranks is none: at least one is needed")
+        raise UsageError(f"cannot open a testbed for {size} ranks: at least one is needed")
     return built(
         size, lambda holders: commands(network, holders), lambda namespaces: Bed(network, namespaces, seed)
     )

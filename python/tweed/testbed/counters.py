@@ -75,7 +75,7 @@ def overflows(text: str) -> dict[str, int]:
 
 
 def losses(text: str, size: int) -> list[int]:
-    """By rank, the packets from it that were lost by a rule, from `nft -j list counters`."""
+    """The packets from each rank that were lost by a rule, from `nft -j list counters`."""
     entries = (entry["counter"] for entry in json.loads(text)["nftables"] if "counter" in entry)
     packets = {entry["name"]: int(entry["packets"]) for entry in entries}
     return [packets.get(lost(rank), 0) for rank in range(size)]

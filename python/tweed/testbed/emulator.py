@@ -104,7 +104,7 @@ class Emulator:
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """The emulator's process id."""
         return self._process.pid
 
     def change(self, paths: Paths) -> None:

@@ -213,13 +213,13 @@ class Progress:
         return None if early else fault
 
     def begun(self, now_s: float, step: int) -> None:
-        """The one that is due has begun."""
+        """Says that the fault that is due has begun."""
         fault, self._since = self._waiting.pop(), (now_s, step)
         if fault.kind in ("stop", "cut", "disk"):
             self._lasting.append((now_s + fault.seconds, fault))
 
     def over(self, now_s: float) -> Iterator[Fault]:
-        """Those that have lasted as long as they are to."""
+        """The faults that have lasted as long as they are to."""
         ended = [one for one in self._lasting if one[0] <= now_s]
         self._lasting = [one for one in self._lasting if one[0] > now_s]
         yield from (fault for _, fault in ended)

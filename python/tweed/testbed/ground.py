@@ -59,7 +59,7 @@ class Ground(ABC):
 
     @property
     def size(self) -> int:
-        """Number of hosts."""
+        """The number of hosts."""
         return len(self.hosts)
 
     def home(self, rank: int) -> Home:

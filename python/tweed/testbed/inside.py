@@ -75,7 +75,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Spoke:
-    """`say(value)` was called."""
+    """The rank has called `say(value)`."""
 
     value: Any
 

@@ -72,7 +72,7 @@ class Link:
             raise UsageError(f"a burst of {self.burst:g} packets is not between 1 and 10000")
         for one in (self.up, self.down):
             if one is not None and (one.up or one.down):
-                raise UsageError("a direction has no directions of its own")
+                raise UsageError("up and down are directions: give them no up or down of their own")
         for name in ("up", "down"):
             if getattr(self, name) is not None and getattr(self, name) == Link():
                 self._set(name, None)

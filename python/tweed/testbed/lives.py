@@ -59,7 +59,7 @@ def kill(folder: Path, rank: int, number: signal.Signals = signal.SIGKILL) -> No
 
 
 def pid(folder: Path, rank: int) -> int:
-    """Of the life that is under way, or has just ended."""
+    """The process id of the life that is under way, or has just ended."""
     return int(_pid(folder, rank).read_text())
 
 

@@ -108,7 +108,7 @@ class Raylets:
         return self._bed.command(rank, *enter, "env", f"--chdir={folder or Path.cwd()}", *settings, *words)
 
     def _environment(self, rank: int) -> dict[str, str]:
-        """Of all processes on a node."""
+        """The environment of all processes on a node."""
         return self._bed.home(rank).environment | {
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": self._token,

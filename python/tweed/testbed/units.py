@@ -45,29 +45,29 @@ def number_in(text: str, whole: str, example: str) -> Decimal:
 
 
 def rate(bits: float) -> str:
-    """ "100mbit"."""
+    """A rate in short, such as "100mbit"."""
     return _in_units(bits, RATES)
 
 
 def spoken_rate(bits: float) -> str:
-    """ "100 Mbit/s"."""
+    """A rate in words, such as "100 Mbit/s"."""
     number = rate(bits).rstrip("kmgbit")
     return f"{number} {rate(bits).removeprefix(number).capitalize()}/s"
 
 
 def size(numbytes: int) -> str:
-    """ "64kb"."""
+    """A size in short, such as "64kb"."""
     return _in_units(numbytes, SIZES)
 
 
 def spoken_size(numbytes: int) -> str:
-    """ "64 KB"."""
+    """A size in words, such as "64 KB"."""
     number = size(numbytes).rstrip("mkb")
     return f"{number} {size(numbytes).removeprefix(number).upper()}"
 
 
 def percent(probability: float) -> str:
-    """ "0.1" for 0.001."""
+    """A probability in percent: "0.1" for 0.001."""
     return plain(Decimal(round(probability * 10**6)) / 10**4)
 
 

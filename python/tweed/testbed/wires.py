@@ -53,17 +53,17 @@ class Wires:
 
     @cached_property
     def latency_s(self) -> Mapping[tuple[int, int], float]:
-        """By directed link."""
+        """The latency of each directed link in seconds."""
         return {(a, b): latency_s for a, b, _, latency_s, _ in self.topology.links}
 
     @cached_property
     def bandwidth(self) -> Mapping[tuple[int, int], int]:
-        """Bytes per second by directed link; of links side by side, all together."""
+        """The bytes per second of each directed link; of links side by side, all together."""
         return {(a, b): bandwidth * count for a, b, bandwidth, _, count in self.topology.links}
 
     @cached_property
     def neighbours(self) -> Mapping[int, Sequence[int]]:
-        """Of every node, by number."""
+        """The nodes that each node has a link to, by its number."""
         found: dict[int, list[int]] = {node: [] for node in range(self.topology.nodes)}
         for a, b in self.latency_s:
             found[a].append(b)
@@ -71,7 +71,7 @@ class Wires:
 
     @cached_property
     def ports(self) -> Mapping[tuple[int, int], int]:
-        """By end of a link with a delay, the number of its port in the hub."""
+        """The number that each end of a link with a delay has among the hub's ports."""
         late = {pair for pair, latency_s in self.latency_s.items() if latency_s >= LEAST_DELAY_S}
         ends = (pair for a, b in sorted(self.latency_s) if a < b for pair in ((a, b), (b, a)))
         kept = [pair for pair in ends if pair in late or pair[::-1] in late]

@@ -130,11 +130,11 @@ class Spent:
         self._key, self._side, self._meter = key, side, meter
 
     def state_dict(self) -> dict[str, Any]:
-        """Of both, and whose it is."""
+        """The state of side and meter, and the key of the process that it belongs to."""
         return {"of": self._key, "side": self._side.state_dict(), "meter": self._meter.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See above."""
+        """Takes over the state, unless it is this process's own."""
         if state["of"] != self._key:
             self._side.load_state_dict(state["side"])
             self._meter.load_state_dict(state["meter"])

@@ -91,7 +91,7 @@ class Meter:
         return Counts(self.side.exchanged(), self.side.waiting() or 0.0, link_bytes)
 
     def state_dict(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """The state for a checkpoint."""
         return {"seconds": self.seconds} | asdict(self.spent)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

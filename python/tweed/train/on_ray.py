@@ -170,7 +170,7 @@ def _failure(error: Exception, ranks: int) -> TweedError:
     """The failure that the others may follow from: that of a worker which has lost nobody."""
     failures: dict[int, Exception] = getattr(error, "worker_failures", {})
     if not failures:
-        return TweedError(f"Ray Train has given the run up: {error}")
+        return TweedError(f"Ray Train has given up the run: {error}")
     rank = min(failures, key=lambda rank: (isinstance(failures[rank], PeerLost), rank))
     text = f"rank {rank} of {ranks} failed:\n{failures[rank]}"
     return RankFailed(Failed(rank, text, failures[rank]))

@@ -65,7 +65,7 @@ class Request:
             raise UsageError("--or-unshaped says what to do if --network cannot be had: give --network too")
 
     def with_workers(self, size: int) -> Request:
-        """The same for `size` ranks that are there already; one of them may be the strategy's server.
+        """This request for `size` ranks that are there already; one of them may be the strategy's server.
 
         Raises: UsageError if another number was asked for, or a network, which only new workers can get.
         """

@@ -112,7 +112,7 @@ class Settings:
         return self.lr * 0.5 * (1.0 + math.cos(math.pi * step / self.steps))
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """The settings as plain values."""
         return asdict(self)
 
     @classmethod

@@ -53,5 +53,5 @@ class StepRecorder:
             self.found = StepTimeline(number, seconds, moved)
 
     def plain(self) -> dict[str, Any] | None:
-        """As plain values."""
+        """The step as plain values; None before it was found."""
         return None if self.found is None else asdict(self.found)

@@ -40,7 +40,7 @@ class Together:
         return values
 
     def sums(self, values: list[float]) -> list[float]:
-        """The same, of plain values."""
+        """Sums plain values over all ranks."""
         found: list[float] = self.sum(torch.tensor(values, dtype=torch.float64)).tolist()
         return found
 

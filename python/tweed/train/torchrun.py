@@ -69,8 +69,8 @@ def _meet() -> Any:
         host, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
         raise UsageError(
             f"the workers cannot meet at {host}:{port}: {str(error).splitlines()[0]}\n"
-            f"If the port is in use, `ss -ltnp 'sport = :{port}'` shows by whom: stop that, or give torchrun "
-            "another --master-port. If the host cannot be reached, try `tweed doctor`"
+            f"If the port is in use, `ss -ltnp 'sport = :{port}'` shows the process: stop it, or give "
+            "torchrun another --master-port. If the host cannot be reached, try `tweed doctor`"
         ) from error
 
 

@@ -119,7 +119,7 @@ impl<T: Number> Combine<'_, T> {
         self.rule.of(rows, self.hostile.min((rows.len() - 1) / 2))
     }
 
-    /// Of the number at `at`, which some rows have not.
+    /// The result at `at`, of the rows that have a value there.
     fn of_present(&self, at: usize) -> T {
         let lost = |lost: &Option<&[u8]>| lost.is_some_and(|lost| lost[at] != 0);
         let present = self.rows.iter().zip(self.missing).filter(|(_, missing)| !lost(missing));

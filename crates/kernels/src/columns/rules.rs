@@ -7,7 +7,7 @@ use std::ops::{Add, Div, Sub};
 pub trait Number:
     Copy + PartialOrd + Add<Output = Self> + Sub<Output = Self> + Div<Output = Self> + Send + Sync
 {
-    /// 0.
+    /// The value zero.
     const ZERO: Self;
     /// Exact up to 2^24.
     fn from_count(count: usize) -> Self;
@@ -63,7 +63,7 @@ impl Rule {
         }
     }
 
-    /// Of sorted rows, at least one and more than `2 * hostile`; each lane by itself.
+    /// The result of sorted rows, at least one and more than `2 * hostile`; each lane by itself.
     #[inline(always)]
     pub(super) fn of<T: Number, const WIDTH: usize>(self, rows: &[[T; WIDTH]], hostile: usize) -> [T; WIDTH] {
         let keep = rows.len() - hostile;

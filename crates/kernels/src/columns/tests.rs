@@ -5,7 +5,7 @@ use super::*;
 const RULES: [Rule; 5] =
     [Rule::Median, Rule::TrimmedMean, Rule::MeanAroundMedian, Rule::Phocas, Rule::Bulyan];
 
-/// By the definitions, one number after the other.
+/// The rule by its definition, one value after the other.
 fn plain(rule: Rule, f: usize, mut values: Vec<f64>) -> f64 {
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     values.sort_by(f64::total_cmp);

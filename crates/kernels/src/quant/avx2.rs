@@ -17,7 +17,7 @@ struct Avx2;
 #[derive(Clone, Copy)]
 struct Two<V>(V, V);
 
-/// The same intrinsic for both.
+/// Calls the same intrinsic for both halves.
 macro_rules! both {
     ($intrinsic:ident($($arg:expr),*)) => { Two($intrinsic($($arg.0),*), $intrinsic($($arg.1),*)) };
 }

@@ -268,7 +268,7 @@ trait Rounding: Copy {
     unsafe fn integer<L: Lanes>(t: L::F) -> L::I;
 }
 
-/// Ties to even.
+/// Rounds to nearest, ties to even.
 #[derive(Clone, Copy)]
 struct Nearest;
 

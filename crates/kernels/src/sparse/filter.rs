@@ -24,12 +24,12 @@ impl Selection {
         Self { isa: set.0, ..Self::default() }
     }
 
-    /// Where they belong.
+    /// The indices of the values that were chosen.
     pub fn indices(&self) -> &[i32] {
         &self.indices[..self.len]
     }
 
-    /// What they are.
+    /// The values that were chosen.
     pub fn values(&self) -> &[f32] {
         &self.values[..self.len]
     }

@@ -93,7 +93,7 @@ fn pack(isa: Isa, gaps: &Block, width: u32, out: &mut [u8]) {
     }
 }
 
-/// The same, `TOGETHER` gaps at once: 57 bits at most, which fit a word wherever in a byte they begin.
+/// Packs `TOGETHER` gaps at once: 57 bits at most, which fit a word wherever in a byte they begin.
 fn pack_by<const TOGETHER: usize>(gaps: &Block, width: u32, out: &mut [u8]) {
     let (mut word, mut filled, mut at) = (0_u64, 0_u32, 0);
     for some in gaps.chunks_exact(TOGETHER) {
@@ -136,7 +136,7 @@ pub(super) fn decode_gaps_with(isa: Isa, data: &[u8], numel: usize, out: &mut [i
     rest.is_empty()
 }
 
-/// The same for a block that is not whole, or has nothing behind it.
+/// Unpacks a block that is not whole, or has nothing behind it.
 fn unpack_last(bits: &[u8], width: u32, next: u64, block: &mut [i32]) -> u64 {
     let mut padded = [0; 4 * GAPS + BEYOND];
     padded[..bits.len()].copy_from_slice(bits);

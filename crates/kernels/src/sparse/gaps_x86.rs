@@ -12,9 +12,9 @@ const EIGHT: usize = 8;
 
 /// How eight gaps of one width come out of two times 16 bytes.
 struct Way {
-    /// By byte of the result, the byte of the same half that it comes from.
+    /// The byte of the same half that each byte of the result comes from.
     bytes: [u8; 32],
-    /// By gap, the bits before it in its first byte.
+    /// The bits before each gap in its first byte.
     shifts: [u32; EIGHT],
 }
 

@@ -8,7 +8,7 @@ const BUCKETS_LOG: u32 = 11;
 /// The least of the `count` largest magnitudes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Least {
-    /// As an integer.
+    /// The magnitude's bits as an integer.
     pub(super) magnitude: u32,
     /// How many values of just this magnitude are among the `count`.
     pub(super) ties: usize,

@@ -52,7 +52,7 @@ pub(crate) trait Lanes {
     unsafe fn pack(to: *mut f32, row: Self::Row, mask: u32);
 }
 
-/// Plain code.
+/// Code that needs no instruction set.
 pub(crate) struct Plain;
 
 const PLAIN: usize = 8;

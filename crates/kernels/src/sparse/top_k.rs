@@ -117,7 +117,7 @@ fn keep_if_any(selection: &mut Selection, count: usize, input: &mut Input<'_>) -
     MAGNITUDE as i32
 }
 
-/// As it was before values were selected, but for the sum that `error` holds now.
+/// The input as it was before values were selected, but for the sum that `error` holds now.
 fn restored<'a>(input: Input<'a>, selection: &Selection) -> Input<'a> {
     match input {
         Input::Plain(x) => Input::Plain(x),

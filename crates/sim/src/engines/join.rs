@@ -35,7 +35,7 @@ pub(super) enum Joining {
     Look,
     /// Opens an endpoint for packets.
     Endpoint,
-    /// Opens the group.
+    /// Opens the group of those that met.
     Open,
 }
 
@@ -46,9 +46,9 @@ pub(super) struct Round {
     pub(super) op: usize,
     /// The process behind each rank.
     pub(super) members: Vec<usize>,
-    /// By process: which links it has lost, as its descriptor says.
+    /// The links that each process has lost, as its descriptor says.
     broken: BTreeMap<usize, Vec<(String, u64)>>,
-    /// By process: whom it has found, by rank.
+    /// The processes that each process has found, by rank.
     found: BTreeMap<usize, Vec<usize>>,
     until: Time,
 }
@@ -176,7 +176,7 @@ impl World {
         stands.then_some(peer)
     }
 
-    /// Of two processes, the one with the lower number calls.
+    /// Calls the others: of two processes, the one with the lower number calls.
     fn call(&mut self, p: usize) {
         for q in self.round.members.clone().into_iter().filter(|&q| q > p) {
             if self.find(p, q).is_some() || !self.processes[q].alive {

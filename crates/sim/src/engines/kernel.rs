@@ -92,7 +92,7 @@ pub(super) struct Process {
 pub(super) struct Kernel {
     pub(super) processes: Vec<Process>,
     pub(super) links: Vec<Link>,
-    /// By process.
+    /// The host of each process.
     hosts: Vec<u32>,
     /// Streams between hosts, and how much the kernel keeps of each.
     sockets: (usize, u64),
@@ -252,7 +252,7 @@ impl Kernel {
         &mut self.links[link].ends[side]
     }
 
-    /// The other end.
+    /// The other end of the link.
     pub(super) fn there(&self, me: usize, peer: usize) -> &End {
         let (link, side) = self.place_of(me, peer);
         &self.links[link].ends[1 - side]

@@ -44,7 +44,7 @@ pub(super) struct Channel {
     full: bool,
     /// No more is written, and the reader comes to the end.
     pub(super) ended: bool,
-    /// Nothing gets through.
+    /// Whether nothing gets through.
     pub(super) cut: bool,
 }
 
@@ -146,7 +146,7 @@ pub(super) struct End {
     pub(super) process: usize,
     /// The number that this end's engine knows the other end by; `None` until it has added it.
     pub(super) peer: Option<usize>,
-    /// What leaves here.
+    /// The streams that leave this end.
     pub(super) streams: Vec<Channel>,
     /// What lies in this end's memory for it to take.
     pub(super) queue: VecDeque<Message>,
@@ -173,7 +173,7 @@ impl End {
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) ends: [End; 2],
-    /// They share memory.
+    /// Whether the two share memory.
     pub(super) near: bool,
     /// The call that has made it.
     pub(super) attempt: u64,

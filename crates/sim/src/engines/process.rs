@@ -40,11 +40,11 @@ pub(super) struct Process {
     pub(super) workers: Workers<Callback>,
     pub(super) threads: Vec<Thread>,
     pub(super) calls: Vec<Call>,
-    /// By operation of the scenario.
+    /// The call of each operation of the scenario.
     pub(super) call_of: BTreeMap<usize, CallId>,
     pub(super) directory: Directory<()>,
     attempts: u64,
-    /// By group: its members, and the process behind each rank.
+    /// The members of each group, and the process behind each rank.
     pub(super) groups: BTreeMap<u32, (Arc<Members>, Vec<usize>)>,
     /// What the watcher looks at, and what it has begun to read.
     pub(super) sources: BTreeSet<Source>,

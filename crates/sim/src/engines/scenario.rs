@@ -19,7 +19,7 @@ macro_rules! listed {
         }
 
         impl $name {
-            /// All of them.
+            /// All variants of the enum.
             pub const ALL: [$name; [$($name::$variant),*].len()] = [$($name::$variant),*];
         }
     };
@@ -120,7 +120,7 @@ pub(super) struct Op {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// By that schedule.
+    /// An all-reduce by the schedule of this name.
     AllReduce(&'static str),
     Broadcast(Rank),
     /// From one rank to another.
@@ -135,7 +135,7 @@ impl Default for Kind {
 
 #[derive(Debug)]
 pub(super) struct Scenario {
-    /// By process: its host.
+    /// The host of each process.
     pub(super) hosts: Vec<u32>,
     pub(super) streams: usize,
     pub(super) capacity: u64,
@@ -146,7 +146,7 @@ pub(super) struct Scenario {
     /// All processes are in all of these, with rank = process.
     pub(super) groups: u32,
     pub(super) ops: Vec<Op>,
-    /// By process and thread.
+    /// What each thread of each process does.
     pub(super) scripts: Vec<Vec<Vec<Action>>>,
     /// What happens at which step of the scheduler.
     pub(super) events: Vec<(u64, Happening)>,
@@ -299,7 +299,7 @@ impl Scenario {
         self.events.sort_by_key(|&(at, _)| std::cmp::Reverse(at));
     }
 
-    /// Those of its faults that are there from the beginning. The others are noted when they come about.
+    /// The faults that are there from the beginning. The others are noted when they come about.
     pub(super) fn standing_faults(&self) -> BTreeSet<Fault> {
         let mut scripts = self.scripts.iter().flatten();
         let early = |script: &Vec<Action>| script.iter().rev().skip(1).any(|a| matches!(a, Action::Close(_)));

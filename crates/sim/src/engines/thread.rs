@@ -22,7 +22,7 @@ pub(super) enum Sleep {
     Awake,
     /// On the wake-up, as waiter or as leader.
     OnWakeup(Seat, Option<Time>),
-    /// On an operation.
+    /// Sleeps until an operation ends.
     OnCall(CallId, Time),
     /// A worker that rests.
     Resting,
@@ -117,7 +117,7 @@ pub(super) enum Watching {
 /// What a thread is for.
 #[derive(Debug)]
 pub(super) enum Role {
-    /// Calls operations.
+    /// Calls operations one after another.
     Caller(Program),
     /// Leads, rests, or runs a callback.
     Worker(Working),
@@ -173,11 +173,11 @@ pub(super) enum Working {
     Lead(u32),
     /// Falls asleep as leader.
     LeadSleep { seen: u32, reads: bool, until: Option<Time>, dozing: Dozing },
-    /// Runs a callback.
+    /// Runs the program of a callback.
     Run(Program),
 }
 
-/// A thread.
+/// A thread of a simulated process.
 #[derive(Debug)]
 pub(super) struct Thread {
     pub(super) id: ThreadId,

@@ -26,9 +26,9 @@ const SETTLING: Duration = Duration::from_secs(4);
 pub struct Report {
     /// Things that threads did.
     pub steps: u64,
-    /// Calls that ended well, and that ended with an error.
+    /// Calls that ended well.
     pub well: u64,
-    /// See `well`.
+    /// Calls that ended with an error.
     pub failed: u64,
     /// The faults that came about in it.
     pub faults: BTreeSet<Fault>,
@@ -151,7 +151,7 @@ impl World {
         Ok(())
     }
 
-    /// How everything stands.
+    /// A text that says how everything stands.
     fn dump(&self) -> String {
         let kernel = self.kernel.borrow();
         let mut text = format!("at {:?}, {} steps, killed {:?}\n", self.now, self.report.steps, self.killed);

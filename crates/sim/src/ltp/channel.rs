@@ -44,7 +44,7 @@ impl Default for Conditions {
 #[derive(Debug, Default)]
 pub(super) struct Channel {
     pub(super) conditions: Conditions,
-    /// Everything is dropped.
+    /// Whether everything is dropped.
     pub(super) cut: bool,
     /// Packets dropped because the queue was full, and all that came.
     pub(super) overflowed: u64,

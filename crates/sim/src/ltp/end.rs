@@ -24,7 +24,7 @@ pub enum Ending {
 /// A message on its way or ended.
 #[derive(Clone, Debug)]
 pub struct Message {
-    /// What was sent.
+    /// What the message carries.
     pub what: Outgoing,
     /// When it was given to the link.
     pub given_at: Duration,

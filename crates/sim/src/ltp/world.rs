@@ -16,9 +16,9 @@ use tweed_rng::Rng;
 pub struct Defect {
     /// The seed of the run.
     pub seed: u64,
-    /// When, in virtual time.
+    /// The virtual time when it happened.
     pub at: Duration,
-    /// What.
+    /// What has gone wrong.
     pub what: String,
 }
 
@@ -54,7 +54,7 @@ pub struct World {
 }
 
 impl World {
-    /// An empty world.
+    /// A world without anything in it.
     pub fn new(seed: u64) -> World {
         World {
             seed,
@@ -85,7 +85,7 @@ impl World {
         index
     }
 
-    /// Virtual time.
+    /// The virtual time now.
     pub fn now(&self) -> Duration {
         self.now
     }

@@ -34,7 +34,7 @@ pub enum Fault {
 /// All that a run depends on.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Of what is left to chance.
+    /// The seed of what is left to chance.
     pub seed: u64,
     /// The members of the first epoch; others that may join follow them.
     pub founders: usize,
@@ -42,15 +42,15 @@ pub struct Plan {
     pub members: usize,
     /// These decide, if there are any; else the members do.
     pub witnesses: usize,
-    /// Of every node.
+    /// The settings of every node.
     pub settings: Settings,
     /// So many ticks a message takes at most, at least one.
     pub delay: u64,
-    /// Of a hundred messages so many get lost, and so many come twice, until the faults are over.
+    /// Of a hundred messages this many get lost until the faults are over.
     pub lost: u64,
-    /// See `lost`.
+    /// Of a hundred messages this many come twice until the faults are over.
     pub doubled: u64,
-    /// What happens when.
+    /// The faults, and when each happens.
     pub faults: Vec<(u64, Fault)>,
     /// From this tick on nothing new goes wrong.
     pub calm: u64,

@@ -18,7 +18,7 @@ pub struct Traffic {
 
 const TICKS_PER_SECOND: u64 = 100;
 
-/// Of so many members with the settings of the live driver.
+/// The traffic of this many members with the settings of the live driver.
 ///
 /// # Panics
 /// If the members come to no epoch without the one that was killed.

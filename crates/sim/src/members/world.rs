@@ -20,12 +20,12 @@ const RESTS: u64 = 40;
 /// Where processes stand: those that live, the last life of each.
 pub type Standings = BTreeMap<Id, Standing>;
 
-/// What runs showed.
+/// What one or more runs showed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Epochs that were agreed after the first.
     pub epochs: u64,
-    /// Processes that died.
+    /// Processes that died in the runs.
     pub kills: u64,
     /// Runs that end with members which wait: too few voters or members are left.
     pub waiting: u64,
@@ -34,7 +34,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Both together.
+    /// Adds the counts of another report.
     pub fn add(&mut self, other: Report) {
         self.epochs += other.epochs;
         self.kills += other.kills;
@@ -62,7 +62,7 @@ struct World<'a> {
     processes: Vec<Process>,
     lives: u64,
     stored: BTreeMap<Id, Record>,
-    /// By a new witness, the one in whose place it is to be.
+    /// The witness in whose place each new witness is to be.
     replaces: BTreeMap<Id, Id>,
     queue: Queue<(usize, Key, Rc<Message>)>,
     cuts: BTreeMap<(Id, Id), u64>,

@@ -62,7 +62,7 @@ impl<T> Default for InOrder<T> {
 }
 
 impl<T> InOrder<T> {
-    /// Of the next that is sent.
+    /// The number of the next message that is sent.
     pub(crate) fn number(&mut self) -> u64 {
         self.sent += 1;
         self.sent - 1

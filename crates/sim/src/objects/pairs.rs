@@ -20,7 +20,7 @@ pub(crate) struct Pair {
     pub(crate) bytes: u64,
 }
 
-/// By sender; each has few receivers.
+/// Pairs by sender; each has few receivers.
 pub(crate) struct Pairs(Vec<BTreeMap<Rank, Pair>>);
 
 impl Pairs {

@@ -10,7 +10,7 @@ use crate::clock::Time;
 
 pub(crate) struct SimProcess {
     pub(crate) member: Member,
-    /// Of what is held, and of the slots' sums.
+    /// The contents of what is held, and of the slots' sums.
     pub(crate) contents: BTreeMap<Buffer, Content>,
     /// What each stream into a slot has brought.
     pub(crate) arrived: BTreeMap<Stream, Content>,
@@ -29,7 +29,7 @@ pub(crate) struct SimProcess {
 /// A pull of another process.
 pub(crate) struct Serve {
     pub(crate) pull: Pull,
-    /// Of its blocks so many may be under way.
+    /// The most of its blocks that may be under way.
     pub(crate) window: u32,
     /// Up to here blocks have left.
     pub(crate) cursor: u64,

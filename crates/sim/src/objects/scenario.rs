@@ -18,11 +18,11 @@ const RATE: u64 = 1_000_000_000;
 pub struct Report {
     /// Gets and reduces that ended.
     pub ended: u64,
-    /// Those that could not, as what they need has died.
+    /// Gets and reduces that could not end, as what they need has died.
     pub lost: u64,
-    /// Deaths.
+    /// Processes that died in the run.
     pub deaths: u64,
-    /// Links that broke.
+    /// Links that broke in the run.
     pub cuts: u64,
     /// Results whose ranges sum different ids.
     pub mixed: u64,
@@ -31,7 +31,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Both together.
+    /// Adds the counts of another report.
     pub fn add(&mut self, other: Report) {
         self.ended += other.ended;
         self.lost += other.lost;
@@ -198,7 +198,7 @@ pub fn verify(setup: &Setup) -> Result<Report, String> {
 struct Facts<'a> {
     setup: &'a Setup,
     outcome: &'a Outcome,
-    /// By object: which processes had all of it.
+    /// The processes that had all of each object.
     had: BTreeMap<ObjectId, BTreeSet<Rank>>,
 }
 

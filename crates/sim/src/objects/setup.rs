@@ -61,7 +61,7 @@ impl Setup {
         }
     }
 
-    /// Adds a call.
+    /// Adds a call to the setup.
     pub fn call(&mut self, at: Duration, process: Rank, what: What) {
         self.calls.push(Call { at, process, what });
     }
@@ -78,14 +78,14 @@ pub struct Cut {
     pub lasts: Duration,
 }
 
-/// One call.
+/// A call of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// So long after the start.
     pub at: Duration,
-    /// Where.
+    /// The process that calls.
     pub process: Rank,
-    /// What.
+    /// What the process calls.
     pub what: What,
 }
 
@@ -109,7 +109,7 @@ pub enum What {
 pub struct Outcome {
     /// When a process had an object that it got, or a reduce of its own complete.
     pub got: BTreeMap<(Rank, ObjectId), Duration>,
-    /// Of each reduce that is complete: which ids it sums.
+    /// The ids that each reduce sums, where it is complete.
     pub included: BTreeMap<ObjectId, Included>,
     /// Calls that have no result, and why.
     pub failed: Vec<(Rank, ObjectId, Failure)>,

@@ -37,18 +37,18 @@ pub struct Sum {
     pub sources: u32,
     /// The first so many are summed.
     pub count: u32,
-    /// Bytes of each.
+    /// The bytes of each source.
     pub size: u64,
     /// Each appears so long after the one before.
     pub gap: Duration,
-    /// See [`Mode`].
+    /// How the sum is formed; see [`Mode`].
     pub mode: Mode,
-    /// See [`Rule`].
+    /// Which rule plans it; see [`Rule`].
     pub rule: Rule,
 }
 
 impl Sum {
-    /// Of all sources, which are there from the start.
+    /// The sum of all sources, which are there from the start.
     pub fn of(sources: u32, size: u64) -> Sum {
         Sum { sources, count: sources, size, gap: Duration::ZERO, mode: Mode::Whole, rule: Rule::Measured }
     }

@@ -64,7 +64,7 @@ pub(crate) struct Block {
     left: Time,
 }
 
-/// Runs it once.
+/// Runs the setup once.
 ///
 /// # Errors
 /// A setup that cannot be run; a value that does not sum what is said to be in it, which is a defect of tweed.

@@ -54,7 +54,7 @@ def port(topology: Topology) -> Wire:
 
 
 def neighbours(topology: Topology) -> defaultdict[int, set[int]]:
-    """Of every node, those that a link joins it with, whichever way."""
+    """The nodes that a link joins each node with, whichever way."""
     found: defaultdict[int, set[int]] = defaultdict(set)
     for src, dst, *_ in topology.links:
         found[src].add(dst)

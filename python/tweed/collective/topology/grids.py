@@ -63,7 +63,7 @@ def axes(topology: Topology) -> tuple[int, ...]:
 
 
 def stride(topology: Topology, axis: int) -> int:
-    """By how much the numbers of neighbours along an axis differ."""
+    """The difference between the numbers of neighbours along an axis."""
     return prod(topology.sides[axis + 1 :])
 
 

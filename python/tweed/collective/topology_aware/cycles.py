@@ -140,7 +140,8 @@ def _searched(topology: Topology) -> tuple[int, ...]:
 
 
 def _neighbours(topology: Topology) -> list[dict[int, tuple[int, float]]]:
-    """Of each rank, those linked with it both ways; the wider and shorter a link, the smaller its value."""
+    """For each rank, those that it has links with in both directions; the wider and shorter a link, the
+    smaller its value."""
     near: list[dict[int, tuple[int, float]]] = [{} for _ in range(topology.ranks)]
     for a, b, bandwidth, latency_s, count in topology.links:
         if max(a, b) < topology.ranks and topology.has_link(b, a):

@@ -36,7 +36,7 @@ class Group:
     parts: tuple[Group, ...] = ()
 
     def owner(self, chunk: int) -> int:
-        """Members take turns."""
+        """The rank that owns `chunk`: the members take turns."""
         return self.ranks[chunk % len(self.ranks)]
 
     @cached_property

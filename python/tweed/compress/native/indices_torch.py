@@ -11,7 +11,7 @@ _SPAN_BYTES = 5  # that a gap of 31 bits may lie in
 
 
 def delta_encode(indices: Tensor) -> Tensor:
-    """See `sparse.delta_encode`."""
+    """Codes indices by the gaps between them, as `sparse.delta_encode` does."""
     wide = indices.long()
     gaps = torch.diff(wide, prepend=wide.new_full((1,), -1)) - 1
     widths = _widths(gaps)
@@ -45,7 +45,7 @@ def _places(widths: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def delta_decode(data: Tensor, count: int, numel: int) -> Tensor | None:
-    """See `sparse.delta_decode`; None if there are no such indices."""
+    """The indices that `data` codes, as `sparse.delta_decode` has them; None if it codes none."""
     blocks = -(-count // BLOCK)
     widths = data[:blocks].long()
     if not 0 <= count <= numel or len(widths) < blocks or bool((widths > 31).any()):
@@ -64,14 +64,14 @@ def _below(indices: Tensor, numel: int) -> Tensor | None:
 
 
 def bitmap_encode(indices: Tensor, numel: int) -> Tensor:
-    """See `sparse.bitmap_encode`."""
+    """Codes indices as a bit per value, as `sparse.bitmap_encode` does."""
     marks = torch.zeros(-(-numel // 8) * 8, dtype=torch.uint8, device=indices.device)
     marks[indices.long()] = 1
     return (marks.view(-1, 8) << _bits(indices)).sum(1, dtype=torch.uint8)
 
 
 def bitmap_decode(data: Tensor, count: int, numel: int) -> Tensor | None:
-    """See `sparse.bitmap_decode`; None if there are no such indices."""
+    """The indices that `data` codes, as `sparse.bitmap_decode` has them; None if it codes none."""
     indices = ((data[:, None] >> _bits(data)) & 1).view(-1).nonzero().squeeze(1)
     if len(data) != (numel + 7) // 8 or len(indices) != count:
         return None

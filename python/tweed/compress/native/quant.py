@@ -36,7 +36,7 @@ def encode(
     if error is not None:
         _check("error", error)
         if error.numel() != x.numel() or error.data_ptr() == x.data_ptr() != 0:
-            raise UsageError(f"error is {error.numel()} values; give {x.numel()}, other memory than x")
+            raise UsageError(f"error has {error.numel()} values; give {x.numel()}, in other memory than x")
     if x.device.type != "cpu":
         from tweed.compress.native import quant_torch
 

@@ -27,7 +27,8 @@ SLAB = 1 << 22
 
 
 def encode(x: Tensor, form: Form, key: int | None, error: Tensor | None) -> tuple[Tensor, Tensor]:
-    """See `quant.encode`. Blocks of one slab at a time; eight blocks end with a byte."""
+    """Writes `x` in a few bits per value, as `quant.encode` does, one slab at a time; eight blocks end with a
+    byte."""
     if not x.numel():
         return x.new_empty(0), x.new_empty(0, dtype=torch.uint8)
     slab = form.block * 8 * max(1, SLAB // (8 * form.block))
@@ -55,7 +56,7 @@ def _encode(
 
 
 def decode_add(out: Tensor, scales: Tensor, codes: Tensor, form: Form, first: int) -> None:
-    """See `quant.decode_add`."""
+    """Adds the values that codes stand for to `out`, as `quant.decode_add` does."""
     for at in range(0, out.numel(), SLAB):
         part = out[at : at + SLAB]
         whole = unpack(codes[at * form.bits // 8 :], form.bits, part.numel())
@@ -73,7 +74,7 @@ def _decoded(whole: Tensor, scales: Tensor, form: Form, first: int) -> Tensor:
 
 
 def _spread(scales: Tensor, form: Form, first: int, count: int) -> Tensor:
-    """Each number's own."""
+    """The scale of each value, from the scale of its block."""
     return scales[: form.scale_count(count, first)].repeat_interleave(form.block)[first : first + count]
 
 

@@ -250,7 +250,7 @@ def _check(*tensors: Tensor | None) -> None:
 
 def _check_count(count: int, x: Tensor, least: int = 0) -> None:
     if not least <= count <= x.numel():
-        raise UsageError(f"{count} of {x.numel()} values cannot be chosen")
+        raise UsageError(f"count is {count}, but must be from {least} to {x.numel()}, the number of values")
 
 
 def _check_indices(indices: Tensor) -> None:

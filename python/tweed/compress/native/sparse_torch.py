@@ -9,7 +9,7 @@ _MAGNITUDE = 0x7FFFFFFF  # all bits of a float32 but its sign; as integers they 
 
 
 def top_k(x: Tensor, count: int, error: Tensor | None) -> tuple[Tensor, Tensor]:
-    """See `sparse.top_k`."""
+    """The `count` values of largest magnitude, as `sparse.top_k` has them."""
     if count == 0:
         return _taken(x, torch.zeros_like(x, dtype=torch.bool), error)
     keys = _keys(x if error is None else x + error)
@@ -21,7 +21,7 @@ def top_k(x: Tensor, count: int, error: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def largest_above(x: Tensor, tau: float, most: int, error: Tensor | None) -> tuple[Tensor, Tensor, int]:
-    """See `sparse.largest_above`."""
+    """At most `most` values of magnitude `tau` and more, as `sparse.largest_above` has them."""
     least = _keys(torch.tensor(tau, dtype=torch.float32, device=x.device))
     indices, values = _taken(x, _keys(x if error is None else x + error) >= least, error)
     found = len(values)
@@ -35,27 +35,27 @@ def largest_above(x: Tensor, tau: float, most: int, error: Tensor | None) -> tup
 
 
 def kth_magnitude(x: Tensor, count: int) -> float:
-    """See `sparse.kth_magnitude`."""
+    """The least magnitude among the `count` largest, as `sparse.kth_magnitude` has it."""
     return float(_kth_key(_keys(x), count).view(torch.float32))
 
 
 def nonzero(x: Tensor) -> tuple[Tensor, Tensor]:
-    """See `sparse.nonzero`."""
+    """Indices and values of all values that are not zero, as `sparse.nonzero` has them."""
     return _taken(x, _keys(x) > 0, None)
 
 
 def scatter_add(out: Tensor, indices: Tensor, values: Tensor) -> None:
-    """See `sparse.scatter_add`."""
+    """Adds `values[i]` to `out[indices[i]]`, as `sparse.scatter_add` does."""
     out.index_add_(0, indices, values)
 
 
 def gather(x: Tensor, indices: Tensor) -> Tensor:
-    """See `sparse.gather`."""
+    """Returns `x[indices]`, as `sparse.gather` does."""
     return x.index_select(0, indices)
 
 
 def all_finite(x: Tensor) -> bool:
-    """See `sparse.all_finite`."""
+    """Whether no value is infinite or NaN, as `sparse.all_finite` says it."""
     return bool(x.isfinite().all())
 
 

@@ -39,7 +39,7 @@ fn gaps_of(indices: &[i32], numel: usize) -> Option<Vec<u8>> {
     all.into_iter().next().flatten()
 }
 
-/// Bit by bit.
+/// Packs gaps bit by bit.
 fn plain_gaps(indices: &[i32]) -> Vec<u8> {
     let before = std::iter::once(-1).chain(indices.iter().copied());
     let gaps: Vec<u32> = indices.iter().zip(before).map(|(at, before)| (at - before - 1) as u32).collect();

@@ -74,9 +74,9 @@ pub(super) struct Growing {
     from: Rank,
     pub(super) edges: Vec<Edge>,
     inside: Members,
-    /// Those that joined before this step and may have a neighbour outside, in the order in which they joined.
+    /// The ranks that joined before this step and may have a neighbour outside, in the order of joining.
     parents: Vec<Rank>,
-    /// Those before are stuck for the rest of the step.
+    /// The parents before this one are stuck for the rest of the step.
     first: usize,
 }
 
@@ -106,7 +106,7 @@ impl Growing {
         true
     }
 
-    /// Those that joined in this step may be parents from now on.
+    /// Makes the ranks that joined in this step possible parents from now on.
     fn end_step(&mut self, pool: &Pool, step: u32) {
         let joined = self.edges.iter().rev().take_while(|edge| edge.step == step).count();
         let joined = &self.edges[self.edges.len() - joined..];

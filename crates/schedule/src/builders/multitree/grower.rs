@@ -10,9 +10,9 @@ use crate::{Topology, Tree};
 /// The turns that trees take in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// By the rank of the root.
+    /// Trees go by the rank of their root.
     Root,
-    /// Those first whose root has the farthest to go.
+    /// The trees whose root has the farthest to go are first.
     Farthest,
     /// Those first that have the fewest ranks. Behind a switch a tree takes those first that follow its root: they
     /// are others for every tree.
@@ -22,7 +22,7 @@ pub(super) enum Order {
 /// How the trees grow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grower<'a> {
-    /// The links.
+    /// The links that trees grow along.
     pub(super) topology: &'a Topology,
     /// So many trees start at each rank.
     pub(super) per_root: u32,
@@ -33,7 +33,7 @@ pub(super) struct Grower<'a> {
 /// The trees, by root.
 #[derive(Clone, Debug)]
 pub(super) struct Grown {
-    /// By root.
+    /// The trees in the order of their roots.
     pub(super) trees: Vec<Tree>,
     /// So many from each rank.
     pub(super) per_root: u32,

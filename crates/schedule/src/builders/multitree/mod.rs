@@ -22,7 +22,7 @@ use std::sync::Arc;
 use crate::{Collective, Draft, Grid, Topology, Trees};
 use grower::{Grower, Grown, Order};
 
-/// How to build.
+/// How to build MultiTree schedules.
 #[derive(Clone, Copy, Debug)]
 pub struct MultiTree {
     /// Into how many pieces each rank's share of the buffer is cut; where `split` is set, at most.
@@ -127,7 +127,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// By the order in which the trees are done first.
+    /// Grows trees in the order that ends first.
     fn grown(topology: &Topology, per_root: u32, orders: [Order; 2]) -> Option<Pair> {
         let grow = |topology| {
             let [first, second] = orders.map(|order| Grower { topology, per_root, order }.grow());

@@ -33,7 +33,7 @@ pub struct TimeExpanded {
     pub pieces: u32,
     /// Bytes of one chunk: what weighs latency against bandwidth.
     pub bytes: u64,
-    /// The first seed.
+    /// The first seed of those that are tried.
     pub seed: u64,
     /// So many seeds are tried, one after the other, and the best is kept; fewer if one is within a thousandth of
     /// what the links of some rank allow.

@@ -1,6 +1,6 @@
 //! Neighbourhoods: nodes that reach each other over fast links.
 
-/// By node, the number of its strongly connected component; numbers count from 0 (Kosaraju's algorithm).
+/// The number of each node's strongly connected component, from 0 (Kosaraju's algorithm).
 pub(super) fn components(
     nodes: usize,
     ahead: &impl Fn(usize) -> Vec<usize>,

@@ -51,13 +51,13 @@ pub(super) struct Network {
     /// Nodes from here on are the far sides of switches that have a capacity.
     pub(super) nodes: u32,
     pub(super) channels: Vec<Channel>,
-    /// By node, the channels that leave it, and those that reach it.
+    /// The channels that leave each node, and those that reach it.
     pub(super) out: Vec<Vec<u32>>,
     pub(super) into: Vec<Vec<u32>>,
     /// By level and node: the number of its neighbourhood, which are the nodes that reach each other over channels of
     /// lower levels.
     pub(super) near: Vec<Vec<u32>>,
-    /// By level and node: nanoseconds between two chunks that reach it over channels of lower levels.
+    /// Nanoseconds between two chunks that reach a node over channels of lower levels, by level and node.
     pub(super) pace: Vec<Vec<u64>>,
 }
 

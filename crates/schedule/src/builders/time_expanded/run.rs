@@ -37,17 +37,17 @@ pub(super) struct Run<'a> {
     pub(super) rng: Rng,
     pub(super) now: u64,
     events: BinaryHeap<Reverse<(u64, Event)>>,
-    /// By rank: the chunks that it has.
+    /// The chunks that each rank has.
     pub(super) held: Rows,
-    /// By rank: the chunks that it has or that are on their way to it.
+    /// The chunks that each rank has or that are on their way to it.
     pub(super) claimed: Rows,
-    /// By level and neighbourhood: the chunks that one of its ranks has claimed.
+    /// The chunks that one rank of a neighbourhood has claimed, by level and neighbourhood.
     known: Vec<Rows>,
-    /// By chunk: how many ranks have claimed it.
+    /// How many ranks have claimed each chunk.
     claims: Vec<u32>,
-    /// By channel: when each of its lanes is free.
+    /// When each lane of a channel is free.
     free: Vec<Vec<u64>>,
-    /// By channel out of a switch: free channels into switches that led nowhere because it was busy.
+    /// Free channels into switches that led nowhere because it was busy, by the channel out of it.
     pub(super) waiting: Vec<Vec<u32>>,
     moves: Moves,
 }
@@ -211,7 +211,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Of some chunks that `have` has and `lack` lacks, the one with the fewest claims.
+/// The chunk with the fewest claims, of those that `have` has and `lack` lacks.
 fn rarest(rng: &mut Rng, claims: &[u32], have: &[u64], lack: &[u64]) -> Option<u32> {
     let mut best = first_from(rng.index(claims.len()), have, lack)?;
     for _ in 1..DRAWN {

@@ -97,7 +97,7 @@ class _Grove:
             if self._harmless(parent, child):
                 return parent, child
             self._refused[tree].add((parent, child))
-        raise ValueError("the links do not hold so many trees")
+        raise ValueError(f"the links do not hold {len(self._refused)} trees")
 
     def _reachable(self, tree: int) -> list[tuple[int, int, int, int]]:
         depths, refused, free = self._depths[tree], self._refused[tree], self._free

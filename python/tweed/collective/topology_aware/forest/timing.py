@@ -82,7 +82,7 @@ def _from_the_roots(trees: Sequence[Tree], visit: Callable[[tuple[int, int], flo
 
 
 def _below(tree: Tree) -> dict[int, list[tuple[int, int]]]:
-    """By node, (minus the height below, index) of each edge that starts there."""
+    """The edges that start at each node: (minus the height below, index)."""
     found: dict[int, list[tuple[int, int]]] = {}
     height: dict[int, int] = {}
     for index, edge in reversed(list(enumerate(tree.edges))):
