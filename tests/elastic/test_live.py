@@ -18,7 +18,7 @@ from tests.elastic.trains import (
     STEPS_TOGETHER,
     comes_back,
     cut_off,
-    ends_early,
+    differs,
     joins,
     leaves,
     mended,
@@ -271,12 +271,31 @@ def test_a_joiner_takes_the_state_and_then_its_share(victim: int | None) -> None
     assert torch.allclose(ended[0][1], expected, rtol=0, atol=1e-12)
 
 
-def test_loops_that_end_at_different_steps_are_told_apart_from_members_that_differ() -> None:
+@pytest.mark.parametrize(
+    ("how", "odd", "words"),
+    [
+        ("ends early", 0, "rank 0: the end of the loop with 4 steps"),
+        ("keeps other bytes", 1, "rank 1: a check of what it keeps"),
+    ],
+)
+def test_who_is_unlike_the_others_leaves_with_the_error_and_they_go_on(
+    how: str, odd: int, words: str
+) -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    with Ranks(ends_early, 3, store.port) as ranks:
-        texts = ranks.join(60)
-    assert "rank 1 is at a check with 4 steps, and this process at the end of the loop with 4" in texts[0]
-    assert all("rank 0 is at the end of the loop with 4 steps" in text for text in texts[1:])
+    with Ranks(differs, 3, store.port, how) as ranks:
+        ended = ranks.join(60)
+    assert [counted for _, counted in ended] == [4 if rank == odd else 8 for rank in range(3)]
+    texts = [text for text, _ in ended]
+    assert words in texts[odd] and f"Ranks [{odd}] differ from most" in texts[odd]
+    assert [text for rank, text in enumerate(texts) if rank != odd] == ["", ""]
+
+
+def test_of_two_that_differ_both_end_and_say_that_it_cannot_be_told_whose_fault_it_is() -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with Ranks(differs, 2, store.port, "ends early") as ranks:
+        ended = ranks.join(60)
+    assert all("It cannot be told whose fault it is" in text and counted == 4 for text, counted in ended)
+    assert all("rank 0: the end of the loop with 4 steps" in text for text, _ in ended)
 
 
 @pytest.mark.usefixtures("namespaces")
