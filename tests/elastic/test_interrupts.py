@@ -62,7 +62,7 @@ class Case:
         nn.init.zeros_(self.model.weight)
         self.control: Any = Told()
         self.local = LocalState(self.control, Kept({"model": self.model}, []), SAMPLER)
-        self.local.found(None)
+        self.local.found(None, "run")
         self.control.joiners.give_state(0, lambda: self.local.now, 0.0)
         standing = Standing(Position(0, False), (), SAMPLER.where, behind=False)
         self.local.member.enter(NAMES, {0: standing, 1: standing})

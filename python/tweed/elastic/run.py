@@ -12,6 +12,7 @@ steps from them until it is let in (`tweed.elastic.transfer`); its loop is the o
 from __future__ import annotations
 
 import logging
+import secrets
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -95,8 +96,9 @@ class ElasticRun:
             self._copy()
             return
         if checkpoints is not None:
-            checkpoints.clean()
-        self._local.found(None if checkpoints is None else checkpoints.load())
+            with suppress(OSError):  # it may be read, and not written
+                checkpoints.finish()
+        self._local.found(None if checkpoints is None else checkpoints.load(), secrets.token_hex(4))
         self._regrouping.regroup()
 
     @property
@@ -347,7 +349,8 @@ class ElasticRun:
         regrouping = self._regrouping
         now, rank, ranks = (self.counted, regrouping.epoch), regrouping.group.rank(), regrouping.writers
         if self.counted > 0 and self._wrote != now and rank in ranks:
-            checkpoints.write(self.counted, ranks.index(rank), len(ranks), self._local.now, now[1])
+            written = (regrouping.epoch, self._local.kept.run)
+            checkpoints.write(self.counted, ranks.index(rank), len(ranks), self._local.now, written)
             self._wrote = now
 
     def _check(self) -> None:
