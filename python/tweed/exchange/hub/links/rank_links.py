@@ -70,6 +70,10 @@ class RankLink:
         """See `HubLink`."""
         self._messages.flush()
 
+    def break_off(self) -> None:
+        """See `HubLink`."""
+        self._messages.abort()
+
     def close(self) -> None:
         """Nothing: the group ends it."""
 
