@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -220,10 +220,18 @@ class Communicator:
                 tensor.copy_(view)
 
     def wait(self, work: dist.Work) -> None:
-        """Waits for `work`. Raises what the backend raises when a peer is lost or late."""
+        """Waits for `work`. Raises what the backend raises when a peer is lost or late. Any other exception,
+        such as that of a signal's handler, ends the group's calls at all ranks: this one would meet the next
+        call of the others with another of its own."""
         wait = Wait(self.group)
         try:
             work.wait()
+        except RuntimeError:
+            raise  # the others see so too
+        except BaseException:
+            with suppress(RuntimeError):  # as of Gloo, which cannot
+                self._backend().abort()
+            raise
         finally:
             self.stats.waiting_s += wait.seconds()
         wait.end()  # not of one that failed: its group may be gone
