@@ -18,7 +18,7 @@ from tests.attach.elastic_loops import BATCH, TOGETHER, Ended, Trainee, dataset,
 from tests.attach.nets import equal, make, params, step
 from tests.attach.test_hub import loss
 from tests.elastic.members import among
-from tweed.elastic import Elastic, group, join
+from tweed.elastic import Elastic, group, join, start
 from tweed.errors import TweedError
 from tweed.strategy import Strategy
 from tweed.testbed import say
@@ -160,19 +160,51 @@ for number in range(4):
 """
 
 
-def of_a_group(rank: int, size: int, port: int, strategy: str) -> tuple[str, str, list[Tensor]]:
-    """Rank 1 is a notebook whose cell is broken off while it waits for the others, and is run again. Returns
-    what ends the cell at each rank, and the model after a new group and a new attach."""
+class Raises:
+    """A hook on the gradient of a parameter that raises once when it is told to."""
+
+    def __init__(self, param: Tensor) -> None:
+        self.next = False
+        param.register_hook(self._see)  # type: ignore[no-untyped-call]
+
+    def _see(self, gradient: Tensor) -> None:
+        if self.next:
+            self.next = False
+            raise KeyboardInterrupt
+
+
+def member_within_a_pass(rank: int, size: int) -> tuple[Tensor, list[int]]:
+    """A member whose backward pass is broken off when some of its gradients are there."""
+    trainee, control = Trainee(0), start(dist.HashStore(), rank, size, Elastic(1, 1))
+    raises, cell = Raises(trainee.model[0].weight), "for x, y in run.batches(*given, seed=3): learn(x, y)"
+    with tweed.attach(trainee.model, trainee.optimizer, elastic=control, bucket_bytes=1) as run:
+        trainee.keep(run)
+        notebook = Notebook(0, 0, run=run, given=(dataset(), 6, BATCH), learn=trainee.learn)
+        raises.next = True
+        notebook.cell(cell)
+        assert isinstance(notebook.error, KeyboardInterrupt)
+        notebook.until_done(cell)
+        assert notebook.error is None
+    return trainee.flat, run.epochs
+
+
+def of_a_group(rank: int, size: int, port: int, where: str, strategy: str) -> tuple[str, str, list[Tensor]]:
+    """Rank 1 is a notebook whose cell is broken off while it waits for the others, or within a backward pass,
+    and is run again. Returns what ends the cell at each rank, and the model after a new group and a new
+    attach."""
     store = dist.TCPStore("127.0.0.1", port, is_master=False)
     dist.init_process_group("tweed", store=dist.PrefixStore("a", store), rank=rank, world_size=size)
     model, optimizer = make(rank)
-    run = tweed.attach(model, optimizer, strategy)
+    run, raises = tweed.attach(model, optimizer, strategy, bucket_bytes=1), Raises(next(model.parameters()))
 
     def meet() -> None:
-        if rank == 1 and notebook.left:
+        if rank != 1:
+            if where == "a wait":
+                store.get("interrupted")
+        elif where == "a pass":
+            raises.next = not store.check(["interrupted"])
+        elif notebook.left:
             signal.setitimer(signal.ITIMER_REAL, 0.1)
-        elif rank != 1:
-            store.get("interrupted")
 
     notebook = Notebook(0, 1, model=model, optimizer=optimizer, step=step, meet=meet, rank=rank)
     notebook.cell(RANK)

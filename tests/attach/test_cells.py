@@ -46,10 +46,18 @@ def test_a_member_of_a_hub_goes_on_where_its_cell_was_broken_off(name: str) -> N
     assert versions == list(range(1, cells.COMMITS + 1))
 
 
-@pytest.mark.parametrize("strategy", ["every_step", "local_steps:1"])
-def test_of_a_group_all_hear_who_was_interrupted_and_can_attach_anew(strategy: str) -> None:
+def test_a_member_goes_on_where_its_backward_pass_was_broken_off() -> None:
+    ((flat, epochs),) = run_ranks(cells.member_within_a_pass, 1)
+    assert torch.allclose(flat, undisturbed(6), rtol=0, atol=1e-12) and set(epochs) == {1}
+
+
+@pytest.mark.parametrize(
+    ("where", "strategy"),
+    [("a wait", "every_step"), ("a wait", "local_steps:1"), ("a pass", "every_step")],
+)
+def test_of_a_group_all_hear_who_was_interrupted_and_can_attach_anew(where: str, strategy: str) -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    with Ranks(cells.of_a_group, 3, store.port, strategy) as ranks:
+    with Ranks(cells.of_a_group, 3, store.port, where, strategy) as ranks:
         found = ranks.join(60)
     assert [kind for kind, *_ in found] == ["Aborted"] * 3
     assert all("abort() was called" in text for _, text, _ in found)

@@ -221,16 +221,14 @@ class Communicator:
 
     def wait(self, work: dist.Work) -> None:
         """Waits for `work`. Raises what the backend raises when a peer is lost or late. Any other exception,
-        such as that of a signal's handler, ends the group's calls at all ranks: this one would meet the next
-        call of the others with another of its own."""
+        such as that of a signal's handler, breaks the exchange off."""
         wait = Wait(self.group)
         try:
             work.wait()
         except RuntimeError:
             raise  # the others see so too
         except BaseException:
-            with suppress(RuntimeError):  # as of Gloo, which cannot
-                self._backend().abort()
+            self.break_off()
             raise
         finally:
             self.stats.waiting_s += wait.seconds()
@@ -268,6 +266,11 @@ class Communicator:
         """Ends the group if it is the strategy's own."""
         if self._own is not None:
             dist.destroy_process_group(self._own)
+
+    def break_off(self) -> None:
+        """See `Place`."""
+        with suppress(RuntimeError):  # as of Gloo, which cannot
+            self._backend().abort()
 
     def _backend(self) -> Any:
         """What runs CPU tensors in the group; None if unknown, as of a group written in Python."""
