@@ -6,6 +6,8 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -31,9 +33,9 @@ from tests.faults.ring import endings
 from tests.simulate.test_elastic import trained
 from tweed.elastic import Elastic, group, start
 from tweed.elastic.epoch import Epoch
-from tweed.elastic.group import Groups, breaks
+from tweed.elastic.group import Groups, _WhileItHolds, breaks
 from tweed.elastic.messages import Meeting
-from tweed.errors import DeadlineExceeded, UsageError
+from tweed.errors import DeadlineExceeded, PeerLost, UsageError
 from tweed.testbed import Failed, Network, Ranks, Said, opened
 from tweed.testbed.faults import Plan
 from tweed.train.folder import latest
@@ -250,6 +252,16 @@ def test_who_cannot_be_called_has_another_one_call_and_one_more_when_that_is_los
     told.address = ""
     assert Groups(told, 60.0)._next_meeting() == (next_, call)  # type: ignore[arg-type]
     assert [(one.epoch, one.port) for one in told.called] == [(1, 0), (2, 0)]
+
+
+def test_nobody_waits_at_a_meeting_when_its_members_are_called_to_another() -> None:
+    first = Meeting(1, 0, 70, "a")
+    control: Any = SimpleNamespace(epoch=Epoch(1, ("a", "b")), meeting=first)
+    store = _WhileItHolds(dist.HashStore(), control, first)
+    store.set("a", "is here")
+    control.meeting = Meeting(1, 1, 71, "a")
+    with pytest.raises(PeerLost, match="meet once more"):
+        store.check(["b"])
 
 
 def test_who_is_named_by_who_cannot_be_called_calls() -> None:
