@@ -300,18 +300,23 @@ def overheard(rank: int, size: int, privacy: Any, data: int) -> tuple[list[Any],
             (loss(model, data + rank, number) * (math.nan if data and number == 3 else 1)).backward()
             optimizer.step()
             optimizer.zero_grad()
+        PeerMessages.send = send  # type: ignore[method-assign]
     run.detach()
     counts = privacy is None or rank == 0 or find_spec("dp_accounting") is not None
     return heard, run.epsilon() if counts else 0.0, len(heard)
 
 
-def test_nothing_leaves_a_live_worker_without_noise() -> None:
+def all_overheard(rank: int, size: int) -> list[Any]:
+    """With noise beside which a contribution is nothing at all, and with none; each with two data sets."""
     deaf = ClippedNoise(1.0)
-    object.__setattr__(deaf, "noise", 1e15)  # beside it a contribution is nothing at all
-    first, second = (run_ranks(overheard, 3, deaf, data, backend="tweed") for data in (0, 50))
+    object.__setattr__(deaf, "noise", 1e15)
+    return [overheard(rank, size, privacy, data) for privacy in (deaf, None) for data in (0, 50)]
+
+
+def test_nothing_leaves_a_live_worker_without_noise() -> None:
+    first, second, *bare = zip(*run_ranks(all_overheard, 3, backend="tweed"), strict=True)
     for one, other in zip(first[1:], second[1:], strict=True):
         assert one[2] > 6 and repr(one[0]) == repr(other[0])
-    bare = [run_ranks(overheard, 3, None, data, backend="tweed") for data in (0, 50)]
     assert repr(bare[0][1][0]) != repr(bare[1][1][0])
     assert bare[0][1][1] == first[0][1] == math.inf and first[1][1] < 1e-3
 

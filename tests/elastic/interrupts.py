@@ -84,16 +84,16 @@ class Interruptible:
                 continue
 
 
-def interrupted(rank: int, size: int, port: int, stride: int) -> tuple[int, int, list[str]]:
-    """The last rank is interrupted at every `stride`-th moment of a step, and then of the meeting that
-    follows such an interruption; each gradient of step k is k + 1. Returns the steps, how many interruptions
+def interrupted(rank: int, size: int, port: int, each: range) -> tuple[int, int, list[str]]:
+    """The last rank is interrupted at each of these moments of a step, and then of the meeting that follows
+    such an interruption; each gradient of step k is k + 1. Returns the steps, how many interruptions
     there were, and what was wrong."""
     group._AGAIN_S = 0.01  # nobody is lost here
     store = dist.TCPStore("127.0.0.1", port, is_master=False)
     control = start(store, rank, size, Elastic(1, size))
     model = torch.nn.Linear(1, 1)
     run = ElasticRun(control, Sampler(GlobalOrder(100), 10), {"model": model}, timeout_s=30)
-    wrong, came, plan = list[str](), 0, _moments(stride)
+    wrong, came, plan = list[str](), 0, _moments(each)
     moments: tuple[int, ...] = next(plan) if rank == size - 1 else ()
 
     def gradient(samples: Any) -> Tensor:
@@ -121,14 +121,15 @@ def interrupted(rank: int, size: int, port: int, stride: int) -> tuple[int, int,
     return had, came, wrong
 
 
-def _moments(stride: int) -> Any:
+def _moments(each: range) -> Any:
     """Of each step, at which it is interrupted in turn; is sent whether the last of them came."""
-    moment = 1
-    while (yield (moment,)):
-        moment += stride
-    moment, within = 1, moment // 2
-    while (yield (within, moment)):
-        moment += stride
+    for moment in each:
+        if not (yield (moment,)):
+            break
+    within = moment // 2
+    for moment in each:
+        if not (yield (within, moment)):
+            break
     yield ()
 
 

@@ -69,11 +69,13 @@ def test_the_most_that_see_one_folder_write(places: list[str], expected: list[in
     assert writers(places) == expected
 
 
-def write(folder: Path, step: int, of: int, numbers: list[int], epoch: int = 0, salt: int = 0) -> None:
+def write(
+    folder: Path, step: int, of: int, numbers: list[int], epoch: int = 0, salt: int = 0, run: str = "run"
+) -> None:
     """As these members do, one after the other; with another salt the state has other bits."""
     for number in numbers:
         one = Checkpoints(folder, 1)
-        one.write(step, number, of, state(step + salt, NUMEL), epoch)
+        one.write(step, number, of, state(step + salt, NUMEL), (epoch, run))
         one.wait()
 
 
@@ -106,7 +108,7 @@ def test_who_was_stopped_while_it_wrote_does_not_bring_an_older_one_back(tmp_pat
     write(tmp_path, 20, 2, [0, 1])
     (tmp_path / "latest").write_text("10")  # what it does last, when the others are further
     assert step_of(tmp_path) == 20
-    Checkpoints(tmp_path, 1).clean()
+    Checkpoints(tmp_path, 1).finish()
     assert step_of(tmp_path) == 20
 
 
@@ -120,6 +122,18 @@ def test_only_parts_of_one_epoch_form_a_checkpoint(tmp_path: Path) -> None:
     assert Checkpoints(tmp_path, 1).epoch() == 7 and step_of(tmp_path) == 10
     manifest = json.loads((tmp_path / "step-00000010" / "manifest.json").read_text())
     assert manifest["epoch"] == 7 and [part["epoch"] for part in manifest["parts"]] == [7, 7]
+
+
+def test_parts_of_two_runs_form_no_checkpoint_and_a_founder_that_goes_on_late_removes_none(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, 10, 1, [0], run="first")
+    write(tmp_path, 20, 2, [0], salt=5, run="first")  # and it ends; the second goes on from step 10
+    write(tmp_path, 20, 2, [1], run="second")
+    assert step_of(tmp_path) == 10
+    Checkpoints(tmp_path, 1).finish()  # a founder of the second, which was stopped as it began
+    write(tmp_path, 20, 2, [0], run="second")
+    assert step_of(tmp_path) == 20
 
 
 class Killed(BaseException):
@@ -152,10 +166,9 @@ def test_a_kill_between_any_two_files_leaves_the_old_one_or_the_new_one(
             write(folder, 20, 2, [1, 0])
         monkeypatch.undo()
         left.append(step_of(folder))
-        Checkpoints(folder, 1).clean()
-        assert len(list(folder.glob("step-*"))) == 1
+        Checkpoints(folder, 1).finish()
         write(folder, 30, 3, [2, 0, 1])
-        assert step_of(folder) == 30
+        assert step_of(folder) == 30 and len(list(folder.glob("step-*"))) == 1
     assert left == [10] * 6 + [20] * 3
 
 
@@ -176,7 +189,7 @@ def test_on_a_full_disk_the_old_one_stays_and_the_next_has_room(
     real = checkpoint.write_atomic
 
     def full(path: Path, content: bytes | str) -> None:
-        if path.name == "part-0-of-2-in-0.json":
+        if path.name == "part-0-of-2-in-0-.json":
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         real(path, content)
 
@@ -190,7 +203,7 @@ def test_on_a_full_disk_the_old_one_stays_and_the_next_has_room(
     assert "that of step 10 stays" in caplog.text
     assert step_of(tmp_path) == 10
     assert not list(tmp_path.glob("step-*/part-0-of-2-*"))  # it takes no room
-    write(tmp_path, 40, 2, [1])
+    write(tmp_path, 40, 2, [1], run="")
     monkeypatch.undo()
     one.wait()  # it is tried once more
     assert step_of(tmp_path) == 40
@@ -221,7 +234,7 @@ def test_what_has_all_parts_and_could_not_be_listed_is_listed_later(
     elif by == "another member":
         write(tmp_path, 20, 2, [1])
     else:
-        Checkpoints(tmp_path, 1).clean()
+        Checkpoints(tmp_path, 1).finish()
     assert step_of(tmp_path) == 10
 
 
@@ -236,10 +249,10 @@ def test_parts_that_came_to_nothing_do_not_pile_up(tmp_path: Path) -> None:
 def test_what_is_damaged_names_the_file(tmp_path: Path) -> None:
     write(tmp_path, 10, 2, [0, 1])
     here = tmp_path / "step-00000010"
-    (damaged,) = here.glob("part-1-of-2-in-0-*")
+    (damaged,) = here.glob("part-1-of-2-in-0-run-*")
     data = damaged.read_bytes()
     damaged.write_bytes(data[:-1] + b"!")
-    with pytest.raises(DataError, match=r"part-1-of-2-in-0-.* is damaged: it has other bytes"):
+    with pytest.raises(DataError, match=r"part-1-of-2-in-0-run-.* is damaged: it has other bytes"):
         step_of(tmp_path)
     damaged.unlink()
     with pytest.raises(DataError, match=r"cannot be read.*part-1-of-2"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from tweed.elastic.kept import Kept
 from tweed.elastic.local_state import LocalState
 from tweed.elastic.messages import Give
 from tweed.elastic.regrouping import Regrouping
+from tweed.elastic.state import State
 from tweed.errors import PeerLost
 from tweed.exchange.commit import Position
 from tweed.exchange.member import Standing
@@ -62,7 +65,7 @@ class Case:
         nn.init.zeros_(self.model.weight)
         self.control: Any = Told()
         self.local = LocalState(self.control, Kept({"model": self.model}, []), SAMPLER)
-        self.local.found(None)
+        self.local.found(None, "run")
         self.control.joiners.give_state(0, lambda: self.local.now, 0.0)
         standing = Standing(Position(0, False), (), SAMPLER.where, behind=False)
         self.local.member.enter(NAMES, {0: standing, 1: standing})
@@ -107,12 +110,17 @@ def begin_step(case: Case) -> None:
     case.local.begin_step()
 
 
-def replace(case: Case) -> None:
+@cache
+def state_of_another() -> State:
     other = Case()
     nn.init.ones_(other.model.weight)
     for move in (contribute, summed, result):
         move(other)
-    case.local.replace(other.local.now)
+    return other.local.now.copy()
+
+
+def replace(case: Case) -> None:
+    case.local.replace(state_of_another().copy())
 
 
 #: What happens before, and the move that is interrupted.
@@ -144,6 +152,7 @@ def ended(name: str, moment: int) -> tuple[bool, list[Any]]:
     """What there is at the end of a move, which is interrupted at this moment and done again if it has not
     happened; and whether the moment came."""
     before, move = MOVES[name]
+    state_of_another()
     case = Case()
     for one in before:
         one(case)
@@ -188,8 +197,12 @@ def test_an_exception_within_calls_of_a_group_ends_them_at_all(error: BaseExcept
 
 
 def test_after_interruptions_at_any_moment_of_a_step_and_of_a_meeting_each_mean_is_that_of_its_step() -> None:
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    with Ranks(interrupted, 2, store.port, 37) as ranks:
+    store, first = (
+        dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False),
+        1 + secrets.randbelow(73),
+    )
+    print(f"from moment {first} on")
+    with Ranks(interrupted, 2, store.port, range(first, 10**6, 73)) as ranks:
         ended = ranks.join(100)
     assert [wrong for *_, wrong in ended] == [[], []]
     (of_other, none, _), (of_interrupted, came, _) = ended

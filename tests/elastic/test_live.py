@@ -6,6 +6,8 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +20,7 @@ from tests.elastic.trains import (
     STEPS_TOGETHER,
     comes_back,
     cut_off,
-    ends_early,
+    differs,
     joins,
     leaves,
     mended,
@@ -31,9 +33,9 @@ from tests.faults.ring import endings
 from tests.simulate.test_elastic import trained
 from tweed.elastic import Elastic, group, start
 from tweed.elastic.epoch import Epoch
-from tweed.elastic.group import Groups, breaks
+from tweed.elastic.group import Groups, _WhileItHolds, breaks
 from tweed.elastic.messages import Meeting
-from tweed.errors import DeadlineExceeded, UsageError
+from tweed.errors import DeadlineExceeded, PeerLost, UsageError
 from tweed.testbed import Failed, Network, Ranks, Said, opened
 from tweed.testbed.faults import Plan
 from tweed.train.folder import latest
@@ -252,6 +254,16 @@ def test_who_cannot_be_called_has_another_one_call_and_one_more_when_that_is_los
     assert [(one.epoch, one.port) for one in told.called] == [(1, 0), (2, 0)]
 
 
+def test_nobody_waits_at_a_meeting_when_its_members_are_called_to_another() -> None:
+    first = Meeting(1, 0, 70, "a")
+    control: Any = SimpleNamespace(epoch=Epoch(1, ("a", "b")), meeting=first)
+    store = _WhileItHolds(dist.HashStore(), control, first)
+    store.set("a", "is here")
+    control.meeting = Meeting(1, 1, 71, "a")
+    with pytest.raises(PeerLost, match="meet once more"):
+        store.check(["b"])
+
+
 def test_who_is_named_by_who_cannot_be_called_calls() -> None:
     epoch = Epoch(1, ("a", "b"))
     told = Told((epoch, NONE), (epoch, Meeting(1, 3, 0, "b")))
@@ -271,12 +283,31 @@ def test_a_joiner_takes_the_state_and_then_its_share(victim: int | None) -> None
     assert torch.allclose(ended[0][1], expected, rtol=0, atol=1e-12)
 
 
-def test_loops_that_end_at_different_steps_are_told_apart_from_members_that_differ() -> None:
+@pytest.mark.parametrize(
+    ("how", "odd", "words"),
+    [
+        ("ends early", 0, "rank 0: the end of the loop with 4 steps"),
+        ("keeps other bytes", 1, "rank 1: a check of what it keeps"),
+    ],
+)
+def test_who_is_unlike_the_others_leaves_with_the_error_and_they_go_on(
+    how: str, odd: int, words: str
+) -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    with Ranks(ends_early, 3, store.port) as ranks:
-        texts = ranks.join(60)
-    assert "rank 1 is at a check with 4 steps, and this process at the end of the loop with 4" in texts[0]
-    assert all("rank 0 is at the end of the loop with 4 steps" in text for text in texts[1:])
+    with Ranks(differs, 3, store.port, how) as ranks:
+        ended = ranks.join(60)
+    assert [counted for _, counted in ended] == [4 if rank == odd else 8 for rank in range(3)]
+    texts = [text for text, _ in ended]
+    assert words in texts[odd] and f"Ranks [{odd}] differ from most" in texts[odd]
+    assert [text for rank, text in enumerate(texts) if rank != odd] == ["", ""]
+
+
+def test_of_two_that_differ_both_end_and_say_that_it_cannot_be_told_whose_fault_it_is() -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with Ranks(differs, 2, store.port, "ends early") as ranks:
+        ended = ranks.join(60)
+    assert all("It cannot be told whose fault it is" in text and counted == 4 for text, counted in ended)
+    assert all("rank 0: the end of the loop with 4 steps" in text for text, _ in ended)
 
 
 @pytest.mark.usefixtures("namespaces")

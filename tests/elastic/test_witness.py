@@ -23,7 +23,7 @@ from tests.elastic.trains import STEPS, witnessed, witnessing
 from tests.faults.ring import endings
 from tests.simulate.test_elastic import trained
 from tweed.cli.witness import witness as command
-from tweed.elastic import Control, Elastic, candidacy, meeting, start
+from tweed.elastic import Control, Elastic, candidacy, meeting, start, witness
 from tweed.elastic.messages import Life, packed
 from tweed.elastic.witness import Replaces, Witness
 from tweed.errors import DataError, PeerLost, UsageError
@@ -195,6 +195,21 @@ def test_a_witness_goes_on_from_its_file_and_from_no_other(tmp_path: Path) -> No
     state.write_bytes((tmp_path / "other").read_bytes())
     with pytest.raises(DataError, match=r"has stored"):
         Witness("127.0.0.1:0", state)
+
+
+def test_a_witness_without_its_file_on_a_host_whose_clock_went_back_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "state"
+    with witnessing(state) as one:
+        (member,) = founded(dist.HashStore(), 1, one.address)
+        wait(lambda: one.epoch == 1)
+    state.unlink()
+    monkeypatch.setattr(witness, "later_life", lambda: 1)
+    at = one.address.partition("@")[2]
+    words = r"never let it in: .*state was lost, and the clock .* has gone"
+    with closing(member), closing(Witness(at, state)) as again, pytest.raises(UsageError, match=words):
+        wait(lambda: bool(again.turn()))
 
 
 def test_a_founder_with_a_key_file_may_have_a_witness(tmp_path: Path) -> None:

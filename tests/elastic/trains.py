@@ -20,9 +20,9 @@ from tests.elastic.interrupts import Interruptible
 from tests.elastic.members import kill_me, stop_me
 from tests.simulate.test_elastic import BATCH, NUMEL, SAMPLES, gradient
 from tweed.data.sampler import GlobalOrder, Sampler
-from tweed.elastic import Checkpoints, Control, Elastic, ElasticRun, join, start
+from tweed.elastic import Checkpoints, Control, Elastic, ElasticRun, group, join, start
 from tweed.elastic.witness import Replaces, Witness
-from tweed.errors import Evicted, UsageError
+from tweed.errors import Evicted, ShapeMismatch
 from tweed.exchange.engine import link_counters
 from tweed.files import write_atomic
 from tweed.testbed import say
@@ -200,23 +200,24 @@ def witnessing(
         witness.close()
 
 
-def ends_early(rank: int, size: int, port: int) -> str:
-    """Rank 0's loop is a step shorter than that of the others."""
-    control, trainee = (
-        start(dist.TCPStore("127.0.0.1", port, is_master=False), rank, size, Elastic(1, size)),
-        Trainee(),
-    )
-    run = ElasticRun(control, sampler(), trainee.keep, check_every=1)
+def differs(rank: int, size: int, port: int, how: str) -> tuple[str, int]:
+    """Of three members one is unlike the others; of two, each. Returns the error, and steps that count."""
+    group._AGAIN_S = 0.2  # nobody is lost here
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    control, trainee = start(store, rank, size, Elastic(1, size)), Trainee()
+    run, steps = ElasticRun(control, sampler(), trainee.keep, check_every=1, timeout_s=60), 8
     try:
-        while run.counted < (4 if rank == 0 else 5):
+        while run.counted < (4 if (how, rank) == ("ends early", 0) else steps):
+            if (how, rank, run.counted) == ("keeps other bytes", 1, 4):
+                trainee.params.data[0] += 1
             trainee.step(run)
         run.finish()
-    except UsageError as error:
-        return str(error)
+    except ShapeMismatch as error:
+        return str(error), run.counted
     finally:
         run.close()
         control.close()
-    return ""
+    return "", run.counted
 
 
 class Ended(NamedTuple):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -160,3 +161,23 @@ def test_a_disagreement_after_calls_of_two_threads_says_that_it_may_be_theirs() 
         assert "ranks disagree" in text
         assert "Several threads of this process have called on this group" in text
         assert "torch.distributed.new_group" in text
+
+
+def leaves_blocks(rank: int, size: int) -> tuple[float, float, int]:
+    """By an exception: one whose calls torch keeps in a list, and one whose calls begin at once."""
+    state, manager = dist.distributed_c10d._world.pg_coalesce_state, dist.distributed_c10d._coalescing_manager
+    with suppress(KeyboardInterrupt), manager():
+        dist.all_reduce(torch.ones(1))
+        raise KeyboardInterrupt
+    with suppress(KeyboardInterrupt), manager(device=torch.device("cpu")):
+        dist.broadcast(torch.ones(1), 0)
+        raise KeyboardInterrupt
+    tensor, block = torch.ones(4), torch.ones(4)
+    dist.all_reduce(tensor)
+    with manager():
+        dist.all_reduce(block)
+    return tensor.sum().item(), block.sum().item(), len(state)
+
+
+def test_after_an_exception_within_a_coalescing_block_collectives_are_made(binding: str) -> None:
+    assert run_ranks(leaves_blocks, 2, backend="tweed") == [(8.0, 8.0, 0)] * 2

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -116,6 +117,7 @@ class GradientExchange:
         self._started = 0
         self._buffers_on_their_way: list[Any] = []
         self._task = -1  # number that autograd gave the backward pass whose end is waited for
+        self._pass: Callable[[], Any] = lambda: None  # its callback, which lives as long as it runs
         self._ended = -1  # and that of one whose gradients were exchanged
         self._last = LastExchange(params, beside.snapshot)
         self._cleared_between = False  # were gradients cleared between the last exchange and this one?
@@ -190,12 +192,20 @@ class GradientExchange:
     def _is_open(self) -> bool:
         task = torch._C._current_graph_task_id()
         if task != self._task:  # the first gradient of this backward pass
+            self._break_off()
             ends = self._is_nearly_over if self._is_spread else self._backward_ends
             torch.autograd.Variable._execution_engine.queue_callback(ends)
-            self._task = task
+            self._task, self._pass = task, weakref.ref(ends)
+            del ends  # or a traceback that is kept would hold it
             if not self._open and self._wanted():
                 self._begin()
         return self._open
+
+    def _break_off(self) -> None:
+        """An exception has ended the pass before within its exchange, in which others may wait."""
+        if self._open and self._pass() is None:
+            self._end()
+            self._of_all.break_off()
 
     def _wanted(self) -> bool:
         """Settles what became of the last exchange, and asks whether there is to be one now."""

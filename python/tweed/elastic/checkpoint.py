@@ -1,18 +1,20 @@
 """A checkpoint in parts: each of k members writes its k-th part of the state, while training goes on.
 
-FOLDER/latest                                 the step of the last checkpoint, for others than this module
-FOLDER/place                                  a name that no other folder has
-FOLDER/step-00000200/part-1-of-4-in-7-DIGEST  bytes of the tensors, as a joiner gets them of this member
-FOLDER/step-00000200/part-1-of-4-in-7.json    what is in it (`Part`), written behind it
-FOLDER/step-00000200/structure-DIGEST         all but the bytes of tensors, written before part 0
-FOLDER/step-00000200/manifest.json            all parts and their epoch, by whoever has written the last
+FOLDER/latest                                     the step of the last checkpoint, for others than this module
+FOLDER/place                                      a name that no other folder has
+FOLDER/step-00000200/part-1-of-4-in-7-RUN-DIGEST  bytes of the tensors, as a joiner gets them of this member
+FOLDER/step-00000200/part-1-of-4-in-7-RUN.json    what is in it (`Part`), written behind it
+FOLDER/step-00000200/structure-DIGEST             all but the bytes of tensors, written before part 0
+FOLDER/step-00000200/manifest.json                all parts and their epoch, by whoever has written the last
 
 The most members that see one folder write there, and the others leave it to them (`writers`). Each file is
 there whole or not at all, and a checkpoint counts from the last of them on, so a kill at any time leaves the
-one before or the new one. Only parts of one epoch form a whole: its members have the same bits after a step,
-and those of the next may have summed that step anew. If a member is lost before its part is written, those
-that go on write theirs again, in the next epoch. What could not be written is tried again, by who has it
-before the next part, and what all parts are there of is listed by whoever writes next.
+one before or the new one. Only parts of one epoch of one run form a whole: its members have the same bits
+after a step, and those of the next may have summed that step anew. Nothing is removed but what is older than
+the one that counts, so who was stopped, and goes on later, removes nothing that others write. If a member is
+lost before its part is written, those that go on write theirs again, in the next epoch. What could not be
+written is tried again, by who has it before the next part, and what all parts are there of is listed by
+whoever writes next.
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ class Part:
       digest: of its bytes.
       structure: of part 0, the digest of the structure; else empty.
       epoch: in which it was written.
+      run: of which, a name.
     """
 
     number: int
@@ -57,11 +60,12 @@ class Part:
     digest: str
     structure: str = ""
     epoch: int = 0
+    run: str = ""
 
     @property
     def name(self) -> str:
         """Which it is."""
-        return f"part-{self.number}-of-{self.of}-in-{self.epoch}"
+        return f"part-{self.number}-of-{self.of}-in-{self.epoch}-{self.run}"
 
     @property
     def file(self) -> str:
@@ -75,16 +79,16 @@ class Part:
 
 
 def whole(parts: Iterable[Part]) -> tuple[Part, ...] | None:
-    """The parts that form a whole state, in order, of those that are there: all of one epoch, the last that
-    has all. None if some are missing.
+    """The parts that form a whole state, in order, of those that are there: all of one epoch of a run, the
+    last that has all. None if some are missing.
 
     Example:
       >>> whole([Part(1, 2, 8, "b"), Part(0, 3, 8, "c"), Part(0, 2, 8, "a")])[0].digest
       'a'
     """
-    sets: dict[tuple[int, int, int], dict[int, Part]] = {}
+    sets: dict[tuple[int, int, int, str], dict[int, Part]] = {}
     for part in parts:
-        sets.setdefault((part.epoch, part.of, part.total), {})[part.number] = part
+        sets.setdefault((part.epoch, part.of, part.total, part.run), {})[part.number] = part
     complete = [key for key, found in sets.items() if set(found) == set(range(key[1]))]
     if not complete:
         return None
@@ -137,18 +141,24 @@ class Checkpoints:
             log.warning("this process writes no checkpoints: %s", error)
             return ""
 
-    def write(self, step: int, number: int, of: int, state: State, epoch: int = 0) -> None:
-        """Copies this member's part of the state after `step` steps, as a member of that epoch, and writes it
-        in the background. Waits first for what it has yet to write of the one before.
+    def write(
+        self, step: int, number: int, of: int, state: State, written: tuple[int, str] = (0, "")
+    ) -> None:
+        """Copies this member's part of the state after `step` steps, and writes it in the background. Waits
+        first for what it has yet to write of the one before.
 
         What cannot be written is logged, and tried again by the next `wait`; the checkpoint before stays.
+
+        Args:
+          written: in which epoch, and the run's name.
         """
         self.wait()
+        epoch, run = written
         self._failed = None
         self._before, self._step = (self._step, step) if step != self._step else (self._before, step)
         self._data = state.part(*cut(state.bytes, number, of), self._data)
         structure = state.structure() if number == 0 else b""
-        job = (step, Part(number, of, state.bytes, "", epoch=epoch), structure)
+        job = (step, Part(number, of, state.bytes, "", epoch=epoch, run=run), structure)
         self._writer = Thread(target=self._write, args=job, name="tweed-checkpoint")
         self._writer.start()
 
@@ -193,15 +203,17 @@ class Checkpoints:
         step = self.latest()
         return 0 if step is None else self._parts(self._place(step))[0].epoch
 
-    def clean(self) -> None:
-        """Finishes what an earlier run has written all parts of, and removes what it has left unfinished: its
-        bits may be others. For founders, before any of them writes."""
-        with suppress(OSError):  # it may be read, and not written
-            self._finish()
+    def finish(self) -> None:
+        """What all parts are there of counts: this run's, or what an earlier one could not finish."""
         latest = self.latest()
-        for old in self._steps():
-            if _step(old) != latest:
-                shutil.rmtree(old, ignore_errors=True)
+        for here in self._steps():
+            is_next = latest is None or _step(here) > latest
+            if is_next and (parts := whole(_records(here))) is not None:
+                latest = _step(here)
+                manifest = {"format": _FORMAT, "epoch": parts[0].epoch, "parts": list(map(asdict, parts))}
+                write_atomic(here / _MANIFEST, json.dumps(manifest))
+                write_atomic(self.folder / _LATEST, str(latest))
+        self._forget(lambda other: latest is not None and other < latest)
 
     def _parts(self, here: Path) -> tuple[Part, ...]:
         """Those of a checkpoint that is whole, in order."""
@@ -237,7 +249,7 @@ class Checkpoints:
                 write_atomic(here / part.structure_file, structure)
             write_atomic(here / part.file, self._data)
             write_atomic(here / f"{part.name}.json", json.dumps(asdict(part)))
-            self._finish()
+            self.finish()
         except OSError as error:
             kept = self.latest()
             if kept is not None and kept >= step:
@@ -248,18 +260,6 @@ class Checkpoints:
             log.warning(text, step, error, stays)
             if not (here / f"{part.name}.json").exists():
                 (here / part.file).unlink(missing_ok=True)  # others may need the room
-
-    def _finish(self) -> None:
-        """What all parts are there of counts: this step's, or one that its last writer could not finish."""
-        latest = self.latest()
-        for here in self._steps():
-            is_next = latest is None or _step(here) > latest
-            if is_next and (parts := whole(_records(here))) is not None:
-                latest = _step(here)
-                manifest = {"format": _FORMAT, "epoch": parts[0].epoch, "parts": list(map(asdict, parts))}
-                write_atomic(here / _MANIFEST, json.dumps(manifest))
-                write_atomic(self.folder / _LATEST, str(latest))
-        self._forget(lambda other: latest is not None and other < latest)
 
     def _forget(self, is_old: Callable[[int], bool]) -> None:
         for old in self._steps():

@@ -30,6 +30,8 @@ log = logging.getLogger("tweed")
 _NEVER = 1 << 63
 #: A step is under way for so long, and there can be no next epoch: it may wait for who is lost.
 _LATE_S = 2.0
+#: Others need so long at most to go on without one that leaves while no step is under way.
+_PART_S = 5.0
 #: To who joins.
 ALL_GONE = (
     "all members that were called are gone: join others. Or a process with the same key has joined them: "
@@ -142,6 +144,13 @@ class Control:
         """Says to all that this process leaves; it is a member until an epoch without it holds."""
         self._leaves = True
         self._node.leave()
+
+    def part(self) -> None:
+        """Leaves, and ends the links when the others have gone on, or after some seconds."""
+        self.leave()
+        with suppress(TweedError):
+            self.wait_for(lambda epoch, meeting: False, _PART_S)
+        self.close(0.0)
 
     def is_out(self, step: int, group: int) -> bool:
         """It leaves, and at this step its group, of epoch `group`, is over, and none follows that it is in.

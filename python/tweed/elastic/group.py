@@ -95,7 +95,7 @@ class Groups:
         make = _made_beside if self._beside else _made_default
         group = make(
             name,
-            _WhileItHolds(PrefixStore(name, place), self._control, epoch.number),
+            _WhileItHolds(PrefixStore(name, place), self._control, meeting),
             (epoch.members.index(self._control.key), len(epoch.members)),
             timedelta(seconds=self._timeout_s),
             # Nothing here goes by wall clocks: one that is set, or a joiner's, may not end the run.
@@ -220,16 +220,20 @@ def _made_beside(
 
 
 class _WhileItHolds(Store):
-    """A store for the meeting of an epoch: when there is a next one, because a member was lost before it
-    came, nobody waits for that any longer."""
+    """A store for a meeting: when there is a next epoch, because a member was lost before it came, nobody
+    waits for that any longer; nor when the members are called to another meeting."""
 
-    def __init__(self, store: Any, control: Control, epoch: int) -> None:
+    def __init__(self, store: Any, control: Control, meeting: Meeting) -> None:
         super().__init__()
-        self._store, self._control, self._epoch = store, control, epoch
+        self._store, self._control, self._meeting = store, control, meeting
 
     def _held(self) -> Any:
-        if self._control.epoch.number > self._epoch:
-            raise PeerLost(f"epoch {self._epoch} is over: a member of it was lost before its group was made")
+        if self._control.epoch.number > self._meeting.epoch:
+            raise PeerLost(
+                f"epoch {self._meeting.epoch} is over: a member of it was lost before its group was made"
+            )
+        if self._control.meeting > self._meeting:
+            raise PeerLost(f"the members of epoch {self._meeting.epoch} meet once more, elsewhere")
         return self._store
 
     def set(self, key: str, value: Any) -> None:

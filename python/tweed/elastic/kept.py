@@ -33,10 +33,13 @@ class Kept:
     Args:
       objects: by name, such as a model and an optimizer.
       terms: what else all must have alike, a line each.
+
+    Attributes:
+      run: its name, which members get with the state.
     """
 
     def __init__(self, objects: Mapping[str, Stateful], terms: Sequence[str]) -> None:
-        self._objects, self._terms = dict(objects), list(terms)
+        self._objects, self._terms, self.run = dict(objects), list(terms), ""
 
     @property
     def now(self) -> State:
@@ -46,7 +49,7 @@ class Kept:
     def state(self, sampler: Sampler, result: Tensor | None, steps: int) -> State:
         """With where the steps are, the result of the last, `[numel]`, and how many the caller has."""
         tree = {"kept": of_objects(self._objects), "result": result, "terms": self._terms, "steps": steps}
-        return State(tree | sampler.position)
+        return State(tree | {"run": self.run} | sampler.position)
 
     def given(self, state: State, sampler: Sampler) -> Given:
         """Where those are who gave it. The objects stay as they are.
@@ -75,4 +78,5 @@ class Kept:
             raise ShapeMismatch(why)
         for name, kept in self._objects.items():
             kept.load_state_dict(tree["kept"][name])
+        self.run = tree.get("run", "")
         return int(tree.get("steps", tree["where"][0]))  # earlier checkpoints are of plain loops

@@ -51,8 +51,12 @@ class LocalState:
         """All of it, as joiners and checkpoints have it."""
         return self.step.state(self.member.sampler, self.member.commit.result)
 
-    def found(self, stored: State | None) -> None:
-        """A founder begins, from what was stored if there is such. Raises: see `Kept`."""
+    def found(self, stored: State | None, run: str) -> None:
+        """A founder begins, from what was stored if there is such. Raises: see `Kept`.
+
+        Args:
+          run: a new name for it; that of one founder becomes that of all.
+        """
         if stored is None:
             self.step.steps = self.member.counted
         else:
@@ -60,6 +64,7 @@ class LocalState:
             self.member = Member(self._control.key, given.sampler)
             self.member.copied(given.sampler, given.result)
             self.step.load(stored)
+        self.kept.run = run
         self._loaded(self.member)
 
     def join(self, state: State | None) -> None:

@@ -12,6 +12,9 @@ BROKEN    they have ended here                            WHOLE
 
 A call that was broken off at one member, as by a signal's handler, would be met by the next one of another.
 So there is no next one: the group ends at all, and they meet again, in the same epoch if nobody is lost.
+
+Where they called unlike collectives, they tell each other what when they meet. Whose fault it is leaves with
+the error, and the others meet once more, without it; if that cannot be told, all end (`unlike`).
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch.distributed as dist
 
@@ -30,7 +34,8 @@ from tweed.elastic.group import Groups
 from tweed.elastic.local_state import LocalState
 from tweed.elastic.messages import Meeting
 from tweed.elastic.state import broadcast
-from tweed.errors import Aborted, DeadlineExceeded, Evicted, PeerLost, TweedError
+from tweed.elastic.unlike import Call, are_over, at_fault, fault
+from tweed.errors import Aborted, DeadlineExceeded, Evicted, PeerLost, ShapeMismatch
 from tweed.exchange.commit import Position, Take
 from tweed.exchange.member import Standing
 from tweed.exchange.values import gather
@@ -65,6 +70,8 @@ class Regrouping:
         self.members: tuple[str, ...] = ()
         self.writers: list[int] = []
         self.is_broken = False
+        self._call = Call()  # the last in the group
+        self._fault = ""  # why this process cannot go on
 
     @property
     def epoch(self) -> int:
@@ -96,12 +103,19 @@ class Regrouping:
         self.is_broken = True  # first: while one exception is handled another may come
         try:
             yield
-        except (TweedError, *LOSSES):
+        except LOSSES:
             raise  # the others see so too
-        except BaseException:
+        except BaseException as error:
             self.abort()
+            if isinstance(error, ShapeMismatch) and self._call.what:  # when they meet they find whose fault
+                self._call = replace(self._call, unlike=str(error))
+                raise Aborted(str(error)) from None
             raise
         self.is_broken = False
+
+    def call(self, what: str) -> None:
+        """This process makes a call next, in a line that is the same at all that make the same."""
+        self._call = Call(what, self.epochs[0], self.members)
 
     def is_in(self, epoch: Epoch, meeting: Meeting) -> bool:
         """This process is a member of it."""
@@ -118,8 +132,13 @@ class Regrouping:
         return calls or holds or meeting.epoch == epoch.number
 
     def regroup(self) -> None:
-        """The group of the next epoch, after a loss; returns when its members know what to do first."""
+        """The group of the next epoch, after a loss; returns when its members know what to do first.
+
+        Raises: ShapeMismatch: members called unlike collectives, which is this one's fault, or may be.
+        """
         while True:
+            if self._fault:
+                raise ShapeMismatch(self._fault)
             try:
                 self.abort()  # others may wait in what was broken off here
                 with self.calls():
@@ -137,9 +156,11 @@ class Regrouping:
         self.changes.append(self._groups.change)
         member = self._local.member
         standing = member.standing(cut_off=self._control.cut_off)
-        given = gather(self.group, (standing, self._place, self._is_new), classes=(Standing, Position))
+        own = (standing, self._place, self._is_new, self._call)
+        given = gather(self.group, own, classes=(Standing, Position, Call))
         told: dict[int, Standing] = {rank: standing for rank, (standing, *_) in enumerate(given)}
-        self.writers = writers([place for _, place, _ in given])
+        self._judge({rank: call for rank, (*_, call) in enumerate(given)})
+        self.writers = writers([place for _, place, *_ in given])
         plan = member.enter(members, told)
         giver, takers = member.cut_off(told)
         if takers:
@@ -152,7 +173,7 @@ class Regrouping:
         self._give_whole(giver, takers)
         if isinstance(plan, Take):
             self._take(plan, takers, told[plan.giver].where)
-        self._found([is_new for *_, is_new in given], told)
+        self._found([is_new for _, _, is_new, _ in given], told)
         self._control.entered(members, behind=self._local.member.behind)
 
     def _take(self, plan: Take, have_all: Sequence[int], where: Sequence[int]) -> None:
@@ -186,3 +207,22 @@ class Regrouping:
         state = broadcast(own, self.group, giver, own_bytes)
         if rank in takers:
             self._local.replace(state)
+
+    def _judge(self, calls: Mapping[int, Call]) -> None:
+        """Members called unlike collectives in the last group, or did not.
+
+        Raises: PeerLost: some of them go, of which this process may be one.
+        """
+        if are_over(calls, self.members):
+            self._call = Call()
+            return
+        odd = at_fault(calls)
+        text = fault(calls, odd)
+        if odd and self.group.rank() not in odd:
+            log.warning(text)
+            raise PeerLost(text)
+        self._fault = text
+        if odd:
+            self._groups.leave()
+            self._control.part()
+        raise PeerLost(text)

@@ -12,9 +12,9 @@ steps from them until it is let in (`tweed.elastic.transfer`); its loop is the o
 from __future__ import annotations
 
 import logging
+import secrets
 import signal
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from types import FrameType
@@ -33,7 +33,7 @@ from tweed.elastic.messages import Meeting
 from tweed.elastic.regrouping import LOSSES, Regrouping
 from tweed.elastic.state import Stateful
 from tweed.elastic.sums import Sum, WholeSums
-from tweed.errors import Aborted, Left, TweedError, UsageError
+from tweed.errors import Aborted, Left, ShapeMismatch
 from tweed.exchange.engine import settings
 from tweed.exchange.finite import is_finite
 from tweed.exchange.member import Ahead, Member
@@ -97,8 +97,9 @@ class ElasticRun:
             self._copy()
             return
         if checkpoints is not None:
-            checkpoints.clean()
-        self._local.found(None if checkpoints is None else checkpoints.load())
+            with suppress(OSError):  # it may be read, and not written
+                checkpoints.finish()
+        self._local.found(None if checkpoints is None else checkpoints.load(), secrets.token_hex(4))
         self._regrouping.regroup()
 
     @property
@@ -153,7 +154,8 @@ class ElasticRun:
           PeerLost: it cannot join, and why.
           Left: this process was to leave, and is out; its model has all steps in it that are counted here.
           DeadlineExceeded: there is no next group within the time; the text says who is missing.
-          TweedError: members differ in what they keep; it names them.
+          ShapeMismatch: members keep other bytes, or called unlike collectives, and this one differs from
+            most, or came last; it has left, and the others go on. If it cannot be told, all raise it.
 
         Cost: an all-reduce of `numel + 1`. Keeps two copies of the gradient, and has a third while that is
         summed. With a joiner under way, a
@@ -216,6 +218,7 @@ class ElasticRun:
                 raise Aborted("the sum of a step had begun, and its contribution was broken off")
             return samples
         contribution, samples_in_it = self._member.contribution
+        self._calls_sum(contribution)
         self._local.summed(self._total(contribution, samples_in_it, *self._sum_of))
         return None
 
@@ -234,6 +237,11 @@ class ElasticRun:
         """Of a sum: the group, the step, and how many groups there were."""
         return self._regrouping.group, self._local.given, len(self.epochs)
 
+    def _calls_sum(self, contribution: Tensor) -> None:
+        """Its next call is that."""
+        what = f"{contribution.numel()} values of {contribution.dtype}"
+        self._regrouping.call(f"the sum of step {self._local.given}, {what}")
+
     def _paused(self) -> None:
         now = time.monotonic()
         self.paused_s, self._since = self.paused_s + now - self._since, now
@@ -244,6 +252,7 @@ class ElasticRun:
         `contribute` has it whole."""
         if self._member.commit.contribution is None and not self._regrouping.is_broken:
             with suppress(*LOSSES), self._regrouping.calls():  # `due` finds it broken then
+                self._calls_sum(contribution)
                 self._total.start(contribution, ready, *self._sum_of)
 
     def contribute(self, total: Tensor, samples: int | None = None) -> None:
@@ -341,7 +350,8 @@ class ElasticRun:
         regrouping = self._regrouping
         now, rank, ranks = (self.counted, regrouping.epoch), regrouping.group.rank(), regrouping.writers
         if self.counted > 0 and self._wrote != now and rank in ranks:
-            checkpoints.write(self.counted, ranks.index(rank), len(ranks), self._local.now, now[1])
+            written = (regrouping.epoch, self._local.kept.run)
+            checkpoints.write(self.counted, ranks.index(rank), len(ranks), self._local.now, written)
             self._wrote = now
 
     def _check(self) -> None:
@@ -350,24 +360,16 @@ class ElasticRun:
         if self._check_every == 0 or self.counted % self._check_every != 0 or self._checked == now:
             return
         self._checked = now
-        digests = self._gathered("a check", self._local.kept.now.digests())
-        most, _ = Counter(digest for (digest,) in digests).most_common(1)[0]
-        if odd := [rank for rank, (digest,) in enumerate(digests) if digest != most]:
-            raise TweedError(
-                f"members differ at step {self.counted}: those of ranks {odd} keep other bytes than "
-                "the others. Start them again: they join with the state of the others"
-            )
+        (digest,) = self._local.kept.now.digests()
+        self._gathered(f"a check of what it keeps, whose digest is {digest.hex()},", None)
 
     def _gathered(self, what: str, value: Any) -> list[Any]:
-        """What each member has for this, by rank. Raises: UsageError if another one is elsewhere."""
-        found = gather(self._regrouping.group, (what, self.counted, value))
-        for rank, (theirs, step, _) in enumerate(found):
-            if theirs != what:
-                raise UsageError(
-                    f"rank {rank} is at {theirs} with {step} steps, and this process at {what} with "
-                    f"{self.counted}: let all members' loops end at one step, as `while run.counted < steps`"
-                )
-        return [value for *_, value in found]
+        """What each member has for this, by rank. Raises: ShapeMismatch if another one is elsewhere."""
+        self._regrouping.call(call := f"{what} with {self.counted} steps")
+        found = gather(self._regrouping.group, (call, value))
+        if any(theirs != call for theirs, _ in found):
+            raise ShapeMismatch("they are at different points of their loops, or keep other bytes")
+        return [value for _, value in found]
 
     def _copy(self) -> None:
         """This joiner gets the members' state. Where they count no steps until others come, it is let in

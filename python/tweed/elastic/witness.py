@@ -118,8 +118,14 @@ class Witness:
             self._candidacy = None
 
     def _check_place(self) -> None:
-        """It is there."""
+        """It is there, and this process may ask for it."""
         key, known = self._linked.links.key, _witnesses(self._linked.node)
+        if key in known and _life(self._linked.node, key) > self._linked.node.incarnation():
+            raise UsageError(
+                f"members know a later life of this witness and never let it in: {self._state} was lost, and "
+                "the clock of this host has gone back. Set the clock, and start it again; or start another "
+                f"witness, with another --state, and --replaces {key} --of an address of the run"
+            )
         if self._of not in (key, *known) and key not in known:
             raise UsageError(
                 f"{self._of} is no witness of this run, whose epoch {self.epoch} has "
@@ -162,3 +168,9 @@ def _witnesses(node: _core.MemberNode) -> dict[str, str]:
     """Those of the last epoch that it knows: by key, where members call it."""
     epoch = node.epoch()
     return {} if epoch is None else {key: address for key, _, address in epoch[2]}
+
+
+def _life(node: _core.MemberNode, key: str) -> int:
+    """That of this witness which the last epoch has; 0: it has none."""
+    epoch = node.epoch()
+    return 0 if epoch is None else next((life for one, life, _ in epoch[2] if one == key), 0)

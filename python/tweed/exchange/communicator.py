@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -213,10 +213,16 @@ class Communicator:
                 tensor.copy_(view)
 
     def wait(self, work: dist.Work) -> None:
-        """Waits for `work`. Raises what the backend raises when a peer is lost or late."""
+        """Waits for `work`. Raises what the backend raises when a peer is lost or late. Any other exception,
+        such as that of a signal's handler, breaks the exchange off."""
         wait = Wait(self.group)
         try:
             work.wait()
+        except RuntimeError:
+            raise  # the others see so too
+        except BaseException:
+            self.break_off()
+            raise
         finally:
             self.stats.waiting_s += wait.seconds()
         wait.end()  # not of one that failed: its group may be gone
@@ -251,6 +257,11 @@ class Communicator:
         """Ends the group if it is the strategy's own."""
         if self._own is not None:
             dist.destroy_process_group(self._own)
+
+    def break_off(self) -> None:
+        """See `Place`."""
+        with suppress(RuntimeError):  # as of Gloo, which cannot
+            self._backend().abort()
 
     def _backend(self) -> Any:
         """What runs CPU tensors in the group; None if unknown, as of a group written in Python."""

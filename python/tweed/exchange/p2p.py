@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 
 import torch.distributed as dist
 from torch import Tensor
@@ -62,3 +63,9 @@ class PeerMessages:
         for work in self._sent:
             self._wait(work)
         self._sent = []
+
+    def abort(self) -> None:
+        """Ends the group's calls at all ranks, where its backend can."""
+        group = self._group or dist.distributed_c10d._get_default_group()
+        with suppress(RuntimeError):  # as of Gloo, which cannot
+            group.abort()

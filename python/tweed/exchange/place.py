@@ -39,6 +39,10 @@ class Place(Protocol):
     def end_exchange(self) -> None:
         """Counts an exchange."""
 
+    def break_off(self) -> None:
+        """An exchange was broken off here, as by Ctrl-C: the group's calls end at all ranks, as this one
+        would meet the next call of the others with another of its own."""
+
     def plan(self) -> str | None:
         """The group's choice of schedules, if there is one and it is shown."""
         ...
@@ -82,6 +86,9 @@ class Alone:
 
     def end_exchange(self) -> None:
         self.stats.exchanges += 1
+
+    def break_off(self) -> None:
+        """Nothing: links and members begin anew by themselves."""
 
     def plan(self) -> str | None:
         """None: there are no schedules."""

@@ -17,6 +17,7 @@ from tweed import metrics
 from tweed.errors import UsageError
 from tweed.exchange import engine
 from tweed.torch.build import CannotCompile, extension, say
+from tweed.torch.coalescing import end_interrupted_blocks
 from tweed.torch.meeting import Place
 from tweed.torch.node import node
 from tweed.torch.options import Options, known_variables, unknown_variables
@@ -113,6 +114,7 @@ def create(given: Any, pg_options: object) -> object:
       UsageError: an impossible option.
       ForkedProcess: the engine belongs to a parent of this process.
     """
+    end_interrupted_blocks()
     made, kept = _made(given, pg_options)
     store: PrefixStore = given.store  # torch's own group holds the one beneath
     _kept[store.underlying_store] = kept

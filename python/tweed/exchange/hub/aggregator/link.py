@@ -82,7 +82,7 @@ class AggregatorLink(MemberLink):
         self._unsafe: Sequence[tuple[Task, Offer, Tensor]] = ()
         self._sums: deque[Sum] = deque()  # which wait until the replica has their copies
         self._forms: dict[int, ContributionForm] = {}
-        self._closing, self._turned = threading.Event(), threading.Event()
+        self._closing, self._turned, self._breaks = (threading.Event() for _ in range(3))
         self._thread = threading.Thread(target=self._work, name="tweed-aggregator", daemon=True)
 
     # The member's own thread
@@ -107,7 +107,8 @@ class AggregatorLink(MemberLink):
             raise came
         if not isinstance(came, bool):
             return came
-        self._known_links, self.renewed = self._known_links + 1, came
+        # All of them: a call that was broken off may have taken one that it has not counted.
+        self._known_links, self.renewed = self._made_links, came
         return None
 
     @property
@@ -118,6 +119,15 @@ class AggregatorLink(MemberLink):
 
     def flush(self) -> None:
         """Nothing: the thread sends on."""
+
+    def break_off(self) -> None:
+        """See `HubLink`."""
+        if self._thread.is_alive():
+            self._breaks.set()
+            self._links.wake()
+        else:  # it was called when this came
+            self._called = False
+            super().break_off()
 
     def close(self) -> None:
         """Says what there is to say, and waits for the thread."""
@@ -157,6 +167,9 @@ class AggregatorLink(MemberLink):
 
     def _turn(self) -> None:
         """Does what there is to do, then waits for something to happen."""
+        if self._breaks.is_set():
+            self._breaks.clear()
+            super().break_off()
         self._obey()
         self._replica.send(self._unsafe)
         self._service.passed(time.monotonic())

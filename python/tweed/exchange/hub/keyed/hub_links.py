@@ -43,6 +43,8 @@ from tweed.exchange.hub.wire.messages import (
 log = logging.getLogger("tweed")
 #: A link on which nothing was asked for so long is ended, and so long the end of training waits for members.
 _PATIENCE_S = 30.0
+#: No more keys are known: about a kilobyte is kept of each that ever came.
+_MOST_KEYS = 1 << 16
 #: Numbers that a hub which is gone may have given and its replica has not heard of.
 _FEW = 64
 
@@ -287,6 +289,11 @@ class KeyedLinks:
                 del self._asking[link]
         elif self.barred(key):
             answer = {"refused": "its key is not on the list of members"}
+        elif key not in self.numbers and len(self.numbers) >= _MOST_KEYS:
+            answer = {
+                "refused": f"{_MOST_KEYS} keys have come to this hub, and it keeps no more. Come with a key "
+                "that has come before (--key-file), or let the hub begin anew"
+            }
         else:
             joins, answer = True, {"worker": self._number(key, asked.get("worker")), "workers": self.fewest}
         self._links.send(link, greetings.packed(answer))

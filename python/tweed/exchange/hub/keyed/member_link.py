@@ -185,6 +185,12 @@ class MemberLink:
         while self._linked and self._link is not None and self._links.unsent(self._link):
             self._wait(0.01)
 
+    def break_off(self) -> None:
+        """See `HubLink`."""
+        link, self._link = self._link, None
+        if link is not None:
+            self._links.cut(link, "a call of this member was broken off")
+
     def close(self) -> None:
         """See `HubLink`. Copies leave before."""
         until = time.monotonic() + _REPLICA_S

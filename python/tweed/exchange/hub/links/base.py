@@ -47,6 +47,10 @@ class HubLink(Protocol):
     def flush(self) -> None:
         """Waits until all that was sent has left."""
 
+    def break_off(self) -> None:
+        """A call was broken off, as by Ctrl-C, and what it has sent or heard is not known: the link ends, and
+        `receive` makes another. That of a group ends its calls at all ranks."""
+
     def close(self) -> None:
         """Ends it."""
 

@@ -67,6 +67,10 @@ class RankLink:
     def flush(self) -> None:
         self._messages.flush()
 
+    def break_off(self) -> None:
+        """See `HubLink`."""
+        self._messages.abort()
+
     def close(self) -> None:
         """Nothing: the group ends it."""
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from tweed.cadence import Stop
+from tweed.errors import TweedError
 from tweed.exchange.cadence_driver import CadenceDriver
 from tweed.exchange.hub.links.base import HubLink
 from tweed.exchange.hub.live.parameters import Parameters
@@ -69,6 +70,8 @@ class HubWorker:
         self._gradient: Tensor | None = None
         self._loss = math.nan
         self._machine = Worker()
+        self._taken = 0  # number of the task whose model the parameters began with
+        self._offered = False  # a contribution, of which it is not known yet what came of it
         self._left = False
 
     @property
@@ -77,20 +80,27 @@ class HubWorker:
         return self._machine.state is State.ENDED
 
     def begin(self) -> bool:
-        """Asks for a task, before the first step, and takes its model. Whether that is the one that was here:
-        if not, a gradient that was computed before is of no use."""
-        self._machine.linked()
-        self._until_task()
+        """Asks for a task, before the first step or after a call that was broken off, and takes its model.
+        Whether that is the one that was here: if not, a gradient that was computed before is of no use."""
+        if self._machine.state is not State.COMPUTING:
+            self._machine.linked()
+            self._until_task()
         same = torch.equal(self._newest, self._params.values())
         self._take()
         return same
 
     def before_step(self) -> None:
         """Keeps the gradient, where that is sent: what the step makes of it is thrown away."""
-        if not self.over and self._machine.task is None and not self.begin():
+        if not self.over and not self._computes and not self.begin():
             self._gradient = None
         elif self._exchanges == "gradient":
             self._gradient = self._params.gradients()
+
+    @property
+    def _computes(self) -> bool:
+        """The parameters began with the model of the task that there is."""
+        task = self._machine.task
+        return self._machine.state is State.COMPUTING and task is not None and task.number == self._taken
 
     def check_finite(self) -> None:
         """Nothing: the hub's rule judges what is sent."""
@@ -153,8 +163,16 @@ class HubWorker:
     def _take(self) -> None:
         """Begins with the model that came, as the parameters' type holds it: what they move by counts from
         there."""
+        self._settle()
         self._params.set(self._form.begin(self._newest))
         self._begun = self._params.values()
+        self._taken = 0 if self._machine.task is None else self._machine.task.number
+
+    def _settle(self) -> None:
+        """What was offered last has counted, or came to nothing."""
+        if self._offered:
+            self._form.over(self._machine.counted)
+            self._offered = False
 
     def _exchange(self) -> None:
         if (value := self._value()) is not None:
@@ -174,12 +192,21 @@ class HubWorker:
         assert task is not None  # the last exchange ended with one
         offer, data = self._form.offer(value, task.number, self._samples, self._loss)
         self._place.stats.bytes_packed += data.numel()
+        self._offered = True
         self._machine.computed(offer, data)
         self._until_task()
-        self._form.over(self._machine.counted)
 
     def _until_task(self) -> None:
         """Does what the machine wants until there is something to compute, or nothing more."""
+        try:
+            self._drive()
+        except TweedError:
+            raise
+        except BaseException:
+            self._link.break_off()  # over another link all is said again
+            raise
+
+    def _drive(self) -> None:
         while not self.over:
             action = self._machine.poll()
             if isinstance(action, Compute):
