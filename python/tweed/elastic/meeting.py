@@ -167,7 +167,7 @@ def _listening(links: _core.HubLinks, elastic: Elastic) -> str:
     """Where this process is called; empty: nobody calls it."""
     if os.environ.get("TWEED_DIAL_ONLY") == "1":
         return ""
-    return links.listen(f"{elastic.host}:{elastic.port}", os.environ.get("TWEED_TESTBED"))
+    return links.listen(f"{elastic.host}:{elastic.port}", "members")
 
 
 def _settings(elastic: Elastic, seed: int) -> dict[str, int]:
