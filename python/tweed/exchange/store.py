@@ -119,7 +119,7 @@ def reading(store: Any, what: str) -> Iterator[None]:
     """
     try:
         yield
-    except dist.DistError as error:
+    except dist.DistNetworkError as error:
         raise PeerLost(
             f"the store at {place_of(store)} is gone: the process that keeps it, which is rank 0's or "
             f"torchrun, has ended; see its output ({_first_line(error)})"

@@ -237,7 +237,7 @@ class TweedRendezvous(RendezvousHandler):
                             founders,
                         )
                     arrival = None if founders else arrival
-            except dist.DistError as error:
+            except (dist.DistError, PeerLost) as error:
                 self._directory, arrival = None, None  # another one is found, or held
                 trouble = f". {str(error).splitlines()[0]}"
             self._over.wait(_LOOK_S)
@@ -283,7 +283,7 @@ class TweedRendezvous(RendezvousHandler):
                         directory.tell(now[1])
                         listed = now
                     directory.beat()
-                except dist.DistError:
+                except (dist.DistError, PeerLost):
                     self._directory = None
 
     def is_closed(self) -> bool:
@@ -322,8 +322,9 @@ def _addresses(said: bytes) -> list[str]:
 
 
 def _listed(own: Any) -> list[str]:
-    """Addresses that workers of this agent have said, see `tweed.elastic.meet`."""
-    with reading(own, "addresses of workers"):
+    """Addresses that workers of this agent have said, see `tweed.elastic.meet`; none where others write."""
+    with suppress(PeerLost), reading(own, "addresses of workers"):
         slots = whole(own.add("members", 0), most=_MOST_SLOTS)
         places = [value(own, f"member {slot}", MOST_TEXT).decode() for slot in range(1, slots + 1)]
         return _addresses(json.dumps(places).encode())
+    return []
