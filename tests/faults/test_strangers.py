@@ -190,6 +190,21 @@ def test_a_stranger_who_calls_a_hub_or_objects() -> None:
     links.close()
 
 
+def calls_locally(rank: int, size: int, name: str) -> bytes:
+    """What another user hears that calls a local socket of a rank."""
+    become_nobody()
+    with socket.socket(socket.AF_UNIX) as wire:
+        wire.settimeout(30)
+        wire.connect("\0" + name)
+        return wire.recv(4096)
+
+
+def test_a_stranger_who_calls_a_local_socket() -> None:
+    engine = _core.Node()
+    assert run_ranks(calls_locally, 1, json.loads(engine.card())["local"]) == [b""]
+    assert engine.refused() == {"user": 1}
+
+
 def answers(rank: int, size: int, first: bytes) -> bytes:
     """Another user that listens, answers as a tweed does, and returns what it has heard."""
     become_nobody()

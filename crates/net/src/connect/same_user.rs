@@ -1,4 +1,5 @@
-//! Whose process is at the other end of a connection, as the kernel has it: what admits where there is no secret.
+//! Whose process is at the other end of a connection, as the kernel has it: what admits over loopback where there is no
+//! secret, and over local sockets in any case.
 //!
 //! Theory of operation. Both ends of a connection over loopback are sockets of one network namespace, and the kernel tells
 //! the user of each (`NETLINK_SOCK_DIAG`, asked for exactly one). Both ends are asked for: within a user namespace users have
@@ -11,11 +12,12 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 
 use tweed_proto::engine::EngineError;
 
 use crate::framing::Refusal;
-use crate::link::sockopt::{done, tcp_info};
+use crate::link::sockopt::{credentials, done, tcp_info};
 use crate::process::namespace;
 use crate::system_error::in_words;
 
@@ -55,6 +57,12 @@ pub(crate) fn check_other_end(socket: &TcpStream, testbed: Option<&str>) -> Resu
     judge(ours.map(|ours| ours.uid), theirs.filter(|t| t.state == ESTABLISHED), nameless())
 }
 
+/// The process at the other end of a local socket is of the same user as this one.
+pub(crate) fn check_neighbour(socket: &UnixStream) -> Result<(), Refusal> {
+    let theirs = credentials(socket).map_err(|e| Refusal::Unseen(in_words(&e)))?;
+    same(own_user(), theirs.uid, nameless())
+}
+
 /// Whoever listens there is of the same user as this process; else why it cannot be called.
 pub fn check_listener(address: SocketAddr, testbed: Option<&str>) -> Result<(), EngineError> {
     listener(address, testbed).map_err(|refusal| EngineError::PeerLost(refusal.to_string()))
@@ -72,17 +80,25 @@ fn listener(address: SocketAddr, testbed: Option<&str>) -> Result<(), Refusal> {
     let found = Kernel::open().and_then(|kernel| kernel.find(address, SocketAddr::new(anywhere, 0)));
     let found = found.map_err(|e| Refusal::Unseen(in_words(&e)))?;
     let Some(listens) = found.filter(|found| found.state == LISTEN) else { return Err(Refusal::Deaf) };
-    // SAFETY: a plain question.
-    judge(Some(unsafe { libc::geteuid() }), Some(listens), nameless())
+    judge(Some(own_user()), Some(listens), nameless())
 }
 
-/// Whether both are of one user. `nameless` is a number that several may have.
+fn own_user() -> u32 {
+    // SAFETY: a plain question.
+    unsafe { libc::geteuid() }
+}
+
+/// Whether both sockets are of one user. `nameless` is a number that several may have.
 fn judge(own: Option<u32>, other: Option<Found>, nameless: Option<u32>) -> Result<(), Refusal> {
     let (Some(own), Some(other)) = (own, other.filter(|other| other.inode != 0)) else {
         return Err(Refusal::Unseen("no process has that socket".into()));
     };
-    if own != other.uid {
-        return Err(Refusal::User(other.uid));
+    same(own, other.uid, nameless)
+}
+
+fn same(own: u32, other: u32, nameless: Option<u32>) -> Result<(), Refusal> {
+    if own != other {
+        return Err(Refusal::User(other));
     }
     if nameless == Some(own) {
         return Err(Refusal::Unseen(format!("several users have the number {own} in this user namespace")));
