@@ -49,8 +49,8 @@ def preamble(purpose: bytes) -> bytes:
 
 
 OPEN, HUB = b"\0\0", b"\1\1"
-#: A frame of one byte: the caller is turned away, and told no more.
-REFUSED = b"\x02\x00\x01\x00"
+#: A frame of one byte: the caller is turned away, as both are not seen to be of one user.
+REFUSED = b"\x02\x00\x01\x06"
 
 
 def become_nobody() -> None:

@@ -16,6 +16,7 @@ use std::os::unix::net::UnixStream;
 
 use tweed_proto::engine::EngineError;
 
+use crate::framing::greeting::{self, Kind};
 use crate::framing::Refusal;
 use crate::link::sockopt::{credentials, done, tcp_info};
 use crate::process::namespace;
@@ -55,6 +56,18 @@ pub(crate) fn check_other_end(socket: &TcpStream, testbed: Option<&str>) -> Resu
         return Err(Refusal::HungUp);
     }
     judge(ours.map(|ours| ours.uid), theirs.filter(|t| t.state == ESTABLISHED), nameless())
+}
+
+/// As `check_other_end`, for the one who calls: the other may have turned this one away meanwhile, and says why.
+pub(crate) fn check_called(
+    socket: &TcpStream,
+    wire: impl io::Read,
+    testbed: Option<&str>,
+) -> Result<(), Refusal> {
+    match check_other_end(socket, testbed) {
+        Err(Refusal::HungUp) => Err(greeting::read(wire, Kind::Refused, 0).err().unwrap_or(Refusal::HungUp)),
+        checked => checked,
+    }
 }
 
 /// The process at the other end of a local socket is of the same user as this one.
@@ -256,5 +269,17 @@ mod tests {
         let (left, _) = listener.accept().unwrap();
         (&left).read_to_end(&mut Vec::new()).unwrap();
         assert_eq!(check_other_end(&left, None), Err(Refusal::HungUp));
+        assert_eq!(check_called(&left, &left, None), Err(Refusal::HungUp));
+    }
+
+    #[test]
+    fn who_was_turned_away_is_told_why() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let caller = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (answers, _) = listener.accept().unwrap();
+        greeting::write(&answers, Kind::Refused, &[Refusal::User(7).code()]).unwrap();
+        drop(answers);
+        let told = check_called(&caller, &caller, None).unwrap_err().to_string();
+        assert!(told.contains("one user") && told.contains("TWEED_SECRET_FILE"), "{told}");
     }
 }

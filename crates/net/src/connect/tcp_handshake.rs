@@ -18,7 +18,7 @@ use crate::connect::connector::Connector;
 use crate::connect::descriptor::{random_hex, PeerDescriptor};
 use crate::connect::local_handshake::{read_challenge, read_greeting, Greeting};
 use crate::connect::proof::Role;
-use crate::connect::same_user::{check_address, check_other_end};
+use crate::connect::same_user::{check_address, check_called, check_other_end};
 use crate::engine::live::Links;
 use crate::framing::greeting::{self, Kind};
 use crate::framing::preamble::{self, Purpose};
@@ -154,7 +154,9 @@ impl Connector {
         // A kernel whose queue is full may take the call, and forget it.
         let mut wire = DeadlineStream::new(&socket, answer.min(left), to.stop);
         preamble::exchange(&mut wire, Purpose::ranks(self.keys.is_some())).map_err(unanswered)?;
-        self.check_user(&socket)?;
+        if self.keys.is_none() {
+            check_called(&socket, &mut wire, self.testbed())?;
+        }
         // Who is greeted may hold this connection as good before its answer comes here, so it is not dropped for another.
         let mut wire = DeadlineStream::new(&socket, left.min(PERSISTENCE * self.limits().greet), to.stop);
         let greeting = Greeting { attempt: to.attempt, ..greeting };
@@ -192,7 +194,9 @@ impl Connector {
         proven: impl FnOnce(),
     ) -> Result<(Greeting, Option<Session>), Refusal> {
         preamble::exchange(&mut *wire, Purpose::ranks(self.keys.is_some()))?;
-        let greeted = self.check_user(socket).and_then(|()| {
+        // The secret proves who belongs to the run; without it, the other end has to be of this process's user.
+        let same = if self.keys.is_some() { Ok(()) } else { check_other_end(socket, self.testbed()) };
+        let greeted = same.and_then(|()| {
             proven();
             self.answer_caller(wire)
         });
@@ -242,14 +246,6 @@ impl Connector {
 
     pub(super) fn greeting(&self, stream: u32, streams: u32) -> Greeting {
         Greeting { stream, streams, ..Greeting::new(&self.descriptor.uid, &self.descriptor.host) }
-    }
-
-    /// The secret proves who belongs to the run; without it, the other end has to be of this process's user.
-    fn check_user(&self, socket: &TcpStream) -> Result<(), Refusal> {
-        match self.keys {
-            Some(_) => Ok(()),
-            None => check_other_end(socket, self.testbed()),
-        }
     }
 
     fn testbed(&self) -> Option<&str> {

@@ -124,6 +124,7 @@ impl Refusal {
             Refusal::Member(Barred::Unlisted) => 3,
             Refusal::Member(Barred::Expelled) => 4,
             Refusal::Member(Barred::Full) => 5,
+            Refusal::User(_) | Refusal::Unseen(_) => 6,
             _ => 0,
         }
     }
@@ -136,6 +137,10 @@ impl Refusal {
             Some(3) => Refusal::Member(Barred::Unlisted),
             Some(4) => Refusal::Member(Barred::Expelled),
             Some(5) => Refusal::Member(Barred::Full),
+            Some(6) => Refusal::TurnedAway(
+                "it does not see that both are of one user, who alone takes part without a secret; give all the same secret \
+                 (TWEED_SECRET_FILE, docs/security.md)",
+            ),
             _ => Refusal::TurnedAway("its own output says why"),
         }
     }

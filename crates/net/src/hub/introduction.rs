@@ -12,7 +12,7 @@ use tweed_proto::hub::{Key, MostQueued};
 
 use crate::connect::admission::deadline_stream::{connect, DeadlineStream};
 use crate::connect::admission::Keys;
-use crate::connect::same_user::{check_address, check_other_end};
+use crate::connect::same_user::{check_address, check_called, check_other_end};
 use crate::framing::greeting::{self, Kind};
 use crate::framing::preamble::{self, Purpose};
 use crate::framing::{Refusal, MAX_GREETING};
@@ -77,7 +77,10 @@ impl Introductions {
         self.prepare(socket)?;
         let mut wire = DeadlineStream::until_shut(socket, self.options.patience);
         preamble::exchange(&mut wire, Purpose::Hub)?;
-        let met = self.check_user(socket).and_then(|()| {
+        // The secret proves who may come in; without it, the other end has to be of this process's user.
+        let same =
+            if self.options.secret.is_some() { Ok(()) } else { check_other_end(socket, self.testbed()) };
+        let met = same.and_then(|()| {
             proven();
             answer(&mut wire, &self.party(), |_| {})
         });
@@ -113,7 +116,7 @@ impl Introductions {
         stop: &Stop,
     ) -> Result<(Arc<TcpStream>, Session), Refusal> {
         if self.options.secret.is_none() {
-            check_address(address, self.options.testbed.as_deref())?;
+            check_address(address, self.testbed())?;
         }
         let left = || until.saturating_duration_since(Instant::now());
         let unanswered = |refusal| if refusal == Refusal::Late { Refusal::Unanswered } else { refusal };
@@ -121,7 +124,9 @@ impl Introductions {
         self.prepare(&socket)?;
         let mut wire: Wire<'_> = DeadlineStream::new(&socket, left(), stop);
         preamble::exchange(&mut wire, Purpose::Hub).map_err(unanswered)?;
-        self.check_user(&socket)?;
+        if self.options.secret.is_none() {
+            check_called(&socket, &mut wire, self.testbed())?;
+        }
         let mut session = call(&mut wire, &self.party(), &[])?;
         if key.is_some_and(|key| key != session.key) {
             return Err(Refusal::OtherHub);
@@ -131,12 +136,8 @@ impl Introductions {
         Ok((Arc::new(socket), session))
     }
 
-    /// The secret proves who may come in; without it, the other end has to be of this process's user.
-    fn check_user(&self, socket: &TcpStream) -> Result<(), Refusal> {
-        match self.options.secret {
-            Some(_) => Ok(()),
-            None => check_other_end(socket, self.options.testbed.as_deref()),
-        }
+    fn testbed(&self) -> Option<&str> {
+        self.options.testbed.as_deref()
     }
 
     fn prepare(&self, socket: &TcpStream) -> io::Result<()> {
