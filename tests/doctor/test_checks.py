@@ -21,6 +21,7 @@ from tweed.doctor.checks import (
     interfaces,
     memory,
     offload,
+    open_ports,
     ports,
     rendezvous,
     secret,
@@ -44,6 +45,7 @@ NAME = hostname.Facts("box", ("192.0.2.2",), None, ETH)
 PORTS = ports.Facts(32768, 60999, "29500", False, False)
 MEMORY = memory.Facts(2**35, None, 2**34, 2**34)
 TCP = tcp.Facts("cubic", ("reno", "cubic"), ("reno", "cubic"), 2**25, 2**25)
+OPEN = open_ports.Port("tcp", "127.0.0.1", 29600, 7, "python", "the engine's")
 STORE = rendezvous.Facts(None, best=ETH)
 VERSIONS = versions.Facts("0.1.0", "2.13.0+cpu", "3.11.7")
 TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "box", "MASTER_PORT": "29500"}
@@ -90,6 +92,11 @@ CASES: list[tuple[Any, Any, Level, str, str]] = [
     (ports, replace(PORTS, high=33000), WARNING, "only ports", "ip_local_port_range"),
     (ports, replace(PORTS, error="refused"), ERROR, "refused", "ip link set lo up"),
     (ports, replace(PORTS, port="40000", given=True), NOTE, "by chance", "MASTER_PORT=29500"),
+    (open_ports, (), OK, "no run of this user", ""),
+    (open_ports, (OPEN,), OK, "the engine's", ""),
+    (open_ports, (replace(OPEN, address="::ffff:127.0.0.1"),), OK, "on loopback", ""),
+    (open_ports, (replace(OPEN, address="192.0.2.2"),), NOTE, "whoever reaches", "security.md"),
+    (open_ports, (replace(OPEN, address="::"),), WARNING, "all interfaces", "tcp --dport 29600"),
     (rendezvous, STORE, OK, "no store", ""),
     (rendezvous, store(listening=("0.0.0.0",)), WARNING, "all interfaces", "saddr != 192.0.2.0/24"),
     (rendezvous, store(listening=("::",), master="box"), WARNING, "without a password", "tweed train"),
@@ -248,6 +255,29 @@ def test_a_store_that_is_open_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     found = worst_first(rendezvous.judge(rendezvous.gather()))
     assert found[0].level is WARNING
     assert f"dport {store.port}" in found[0].fix
+
+
+def test_what_a_port_is_for_is_seen_by_its_threads() -> None:
+    threads = ["python", "members:29601", "pt_tcpstore_uv"]
+    assert open_ports.purpose_of("tcp", 29601, threads) == "for members of an elastic run"
+    assert open_ports.purpose_of("tcp", 29500, threads).startswith("torch's own")
+    assert open_ports.purpose_of("tcp", 29500, threads[:2]) == "the program's own"
+    assert open_ports.purpose_of("tcp", 29500, ["python"]) == ""
+    assert "packets" in open_ports.purpose_of("udp", 29601, threads)
+
+
+def test_the_ports_of_this_process_are_seen() -> None:
+    from tweed import _core
+    from tweed.exchange.store import open_store
+
+    links, store = _core.HubLinks(), open_store("127.0.0.1")
+    called = int(links.listen("127.0.0.1:0", "members").rpartition(":")[2])
+    mine = [port for port in open_ports.gather() if port.pid == os.getpid()]
+    links.close()
+    found = {port.number: (port.address, port.purpose) for port in mine}
+    assert found[called] == ("127.0.0.1", "for members of an elastic run")
+    assert found[store.port][0] == "127.0.0.1"
+    assert found[store.port][1].startswith("torch's own")
 
 
 def test_a_secret_file_is_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

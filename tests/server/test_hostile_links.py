@@ -66,7 +66,7 @@ class Sockets:
     def allow(self, link: int, most: int) -> None:
         self.allowed[link] = most
 
-    def listen(self, address: str, testbed: str | None) -> str:
+    def listen(self, address: str) -> str:
         return address
 
     def admit(self, keys: None, most: int) -> None: ...

@@ -27,7 +27,14 @@ from tweed.transport import Ltp
 
 
 def card(rank: int, *, boot: str = "b", network: str = "n", wire_only: bool = False) -> bytes:
-    known = {"uid": rank, "boot": boot, "network": network, "wire_only": wire_only, "tcp": "192.0.2.1:7"}
+    process = {"pid": rank + 1, "started": 1, "pids": "p", "host": "h"}
+    known = process | {
+        "uid": rank,
+        "boot": boot,
+        "network": network,
+        "wire_only": wire_only,
+        "tcp": "192.0.2.1:7",
+    }
     return json.dumps(known).encode()
 
 

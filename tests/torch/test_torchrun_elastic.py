@@ -220,6 +220,16 @@ def test_who_is_dead_is_not_waited_for() -> None:
     assert not mine.others_beat(7.5)
 
 
+def test_who_spoils_the_directory_is_told_of_by_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint = f"127.0.0.1:{free_port()}"
+    stranger = Directory(endpoint, "a-run")
+    stranger._store.set(f"members {stranger._slot}", "nonsense")
+    late = handler(endpoint, 1, 1, join_timeout=0.3)
+    with pytest.raises(RendezvousTimeoutError, match=f"the store at {endpoint} holds something else"):
+        placed(late, monkeypatch)
+    late.shutdown()
+
+
 def test_fewer_than_the_least_wait_and_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint = f"127.0.0.1:{free_port()}"
     alone = handler(endpoint, 2, 2, join_timeout=0.3)

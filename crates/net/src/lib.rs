@@ -44,6 +44,7 @@ mod system_error;
 
 pub use connect::admission::Admission;
 pub use connect::options::{GroupSpec, NodeOptions, Turn};
+pub use connect::same_user::check_listener;
 pub use ctable::{Table, TABLE};
 pub use group::Group;
 pub use hub::{Admitted, Event, HubLinks, HubOptions};

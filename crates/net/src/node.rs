@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use tweed_proto::engine::members::Members;
 use tweed_proto::engine::{EngineError, GroupNumber};
 
+use crate::connect::admission::listener::listening_thread;
 use crate::connect::connector::Connector;
 use crate::connect::options::{GroupSpec, NodeOptions, Turn};
 use crate::engine::callbacks::Callbacks;
@@ -39,7 +40,9 @@ impl Node {
         threads.push(spawn("tweed-local", Box::new(move || local.run(&one))));
         if let Some(listener) = connector.listener.clone() {
             let one = Arc::clone(&connector);
-            threads.push(spawn("tweed-listen", Box::new(move || listener.run(&one))));
+            let address =
+                listener.address().map_err(|e| EngineError::setup("the engine cannot listen", e))?;
+            threads.push(listening_thread("engine", address).spawn(move || listener.run(&one)));
         }
         let threads = threads.into_iter().collect::<io::Result<Vec<_>>>();
         let threads = Callbacks::start(&connector.driver).and(threads);

@@ -14,6 +14,7 @@ fn options(secret: Option<&str>) -> HubOptions {
     let secret = secret.map(|text| Secret::new(text).unwrap());
     HubOptions {
         secret,
+        testbed: None,
         key_file: None,
         silence: PATIENCE,
         patience: PATIENCE,
@@ -28,7 +29,7 @@ fn links() -> HubLinks {
 
 fn listening() -> (HubLinks, String) {
     let hub = links();
-    let address = hub.listen("127.0.0.1:0".parse().unwrap(), None).unwrap();
+    let address = hub.listen("127.0.0.1:0".parse().unwrap(), "hub").unwrap();
     (hub, address.to_string())
 }
 
@@ -110,7 +111,7 @@ fn the_next_process_has_the_same_port_at_once() {
     joined(&hub);
     drop(hub); // which hangs up first, so that its end of the link fades slowly
     let again = links();
-    assert_eq!(again.listen(address.parse().unwrap(), None).unwrap().to_string(), address);
+    assert_eq!(again.listen(address.parse().unwrap(), "hub").unwrap().to_string(), address);
     assert!(matches!(next(&member), Event::Left(..)));
     call(&member, &address, None).unwrap();
 }
@@ -134,13 +135,13 @@ fn another_process_at_the_hubs_address_is_not_the_hub() {
 #[test]
 fn a_secret_admits_and_without_one_only_loopback_is_open() {
     let hub = HubLinks::open(options(Some("a secret of sixteen"))).unwrap();
-    let address = hub.listen("127.0.0.1:0".parse().unwrap(), None).unwrap().to_string();
+    let address = hub.listen("127.0.0.1:0".parse().unwrap(), "hub").unwrap().to_string();
     let error = call(&links(), &address, None).unwrap_err();
     assert!(error.contains("wrong secret"), "{error}");
     let member = HubLinks::open(options(Some("a secret of sixteen"))).unwrap();
     call(&member, &address, Some(hub.key())).unwrap();
     assert_eq!(hub.refused(), [("secret", 1)]);
-    let error = links().listen("0.0.0.0:0".parse().unwrap(), None).unwrap_err().to_string();
+    let error = links().listen("0.0.0.0:0".parse().unwrap(), "hub").unwrap_err().to_string();
     assert!(error.contains("TWEED_SECRET"), "{error}");
 }
 

@@ -18,7 +18,17 @@ use crate::errors::{engine_error, usage};
 const SLICE: Duration = Duration::from_millis(200);
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<PyHubLinks>()
+    module.add_class::<PyHubLinks>()?;
+    module.add_function(wrap_pyfunction!(check_listener, module)?)
+}
+
+/// Without a secret: raises `PeerLost` unless a process of this user listens at that address, "ip:port", which has to be of
+/// loopback; or within the network namespace `testbed`.
+#[pyfunction]
+#[pyo3(signature = (address, testbed=None))]
+fn check_listener(py: Python<'_>, address: &str, testbed: Option<&str>) -> PyResult<()> {
+    let address = resolve(address).map_err(|text| usage(py, text))?;
+    tweed_net::check_listener(address, testbed).map_err(|e| engine_error(py, &e))
 }
 
 /// Links between a hub and its members, sealed; each side holds one of these.
@@ -31,11 +41,13 @@ pub struct PyHubLinks {
 impl PyHubLinks {
     /// Has a key, kept in `key_file` if that is given, and no link yet.
     #[new]
-    #[pyo3(signature = (*, secret=None, secret_file=None, key_file=None, silence_s=60.0, patience_s=10.0, most_bytes=4096))]
+    #[allow(clippy::too_many_arguments)]
+    #[pyo3(signature = (*, secret=None, secret_file=None, testbed=None, key_file=None, silence_s=60.0, patience_s=10.0, most_bytes=4096))]
     fn new(
         py: Python<'_>,
         secret: Option<&str>,
         secret_file: Option<PathBuf>,
+        testbed: Option<String>,
         key_file: Option<PathBuf>,
         silence_s: f64,
         patience_s: f64,
@@ -44,7 +56,7 @@ impl PyHubLinks {
         let secret = Secret::choose(secret, secret_file.as_deref()).map_err(|e| engine_error(py, &e))?;
         let (silence, patience) = (seconds(silence_s), seconds(patience_s));
         let options =
-            HubOptions { secret, key_file, silence, patience, most_bytes, most_queued: MOST_QUEUED };
+            HubOptions { secret, testbed, key_file, silence, patience, most_bytes, most_queued: MOST_QUEUED };
         let inner = HubLinks::open(options).map_err(|e| engine_error(py, &e))?;
         Ok(PyHubLinks { inner: Detached::new(inner) })
     }
@@ -55,10 +67,10 @@ impl PyHubLinks {
         hex(&self.inner.key())
     }
 
-    /// Lets members call at "host:port". Returns that, with the port if it was 0.
-    #[pyo3(signature = (address, testbed=None))]
-    fn listen(&self, py: Python<'_>, address: &str, testbed: Option<&str>) -> PyResult<String> {
-        let bound = py.detach(|| self.inner.listen(resolve(address)?, testbed).map_err(|e| e.to_string()));
+    /// Lets members call at "host:port". Returns that, with the port if it was 0. By `name` people see what the port is for.
+    #[pyo3(signature = (address, name="hub"))]
+    fn listen(&self, py: Python<'_>, address: &str, name: &str) -> PyResult<String> {
+        let bound = py.detach(|| self.inner.listen(resolve(address)?, name).map_err(|e| e.to_string()));
         bound.map(|bound| bound.to_string()).map_err(|text| usage(py, text))
     }
 

@@ -21,6 +21,7 @@ from tweed.doctor.finding import Finding, Level
 from tweed.doctor.matrix import Link, Matrix, Member
 from tweed.doctor.table import examine
 from tweed.errors import DeadlineExceeded, TweedError
+from tweed.exchange.store import reading, value
 from tweed.testbed import Network, RankFailed, run_ranks
 
 if TYPE_CHECKING:
@@ -197,7 +198,8 @@ def _visit(place: Place, options: Options, host: Sequence[Finding]) -> Report | 
 def _exchanged(place: Place, key: str, mine: dict[str, Any]) -> list[dict[str, Any]]:
     """What every rank has left under `key`. As JSON: torch's store is open to all, and pickles run code."""
     place.store.set(f"{key}/{place.rank}", json.dumps(mine))
-    return [json.loads(place.store.get(f"{key}/{rank}")) for rank in range(place.size)]
+    with reading(place.store, "reports of ranks"):
+        return [dict(json.loads(value(place.store, f"{key}/{rank}"))) for rank in range(place.size)]
 
 
 def _report(engine: Node, rank: int, host: Sequence[Finding]) -> RankReport:

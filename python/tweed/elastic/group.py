@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import socket
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
@@ -28,7 +27,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
 from tweed.elastic.change import Change, change
 from tweed.elastic.control import Control
@@ -37,6 +36,7 @@ from tweed.elastic.messages import Meeting
 from tweed.errors import DeadlineExceeded, PeerLost
 from tweed.exchange.communicator import Wait
 from tweed.exchange.engine import GroupRequest
+from tweed.exchange.store import open_store, reach_store
 
 log = logging.getLogger("tweed")
 
@@ -90,7 +90,7 @@ class Groups:
         epoch, meeting = self._next_meeting()
         self._tried = meeting
         # The members of an epoch meet under its number, so nothing of an old one is taken for theirs.
-        place = _reached(meeting) if self._store is None else self._store
+        place = self._store or reach_store(meeting.host, meeting.port, _STORE_S)
         name = f"epoch {meeting.epoch}.{meeting.attempt}"
         make = _made_beside if self._beside else _made_default
         group = make(
@@ -182,7 +182,7 @@ class Groups:
             )
             if is_called(epoch, meeting):
                 return epoch, meeting
-        self._store = TCPStore(self._control.host, 0, is_master=True, wait_for_workers=False)
+        self._store = open_store(self._control.host)
         # Before others hear of it: whatever comes between, the next one has another number.
         self._tried = Meeting(epoch.number, self._attempt(epoch), self._store.port, self._control.host)
         self._control.call_meeting(self._tried)
@@ -236,6 +236,11 @@ class _WhileItHolds(Store):
             raise PeerLost(f"the members of epoch {self._meeting.epoch} meet once more, elsewhere")
         return self._store
 
+    @property
+    def underlying_store(self) -> Any:
+        """See `PrefixStore`."""
+        return self._store
+
     def set(self, key: str, value: Any) -> None:
         self._held().set(key, value)
 
@@ -253,18 +258,6 @@ class _WhileItHolds(Store):
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
         self._held().wait(keys, *(() if timeout is None else (timeout,)))
-
-
-def _reached(meeting: Meeting) -> TCPStore:
-    """The store of a meeting, which stands before it is called to: who does not find it there is too late.
-
-    Torch itself would try for minutes. Raises: PeerLost.
-    """
-    try:
-        socket.create_connection((meeting.host, meeting.port), timeout=_STORE_S).close()
-    except OSError as error:
-        raise PeerLost(f"the store of epoch {meeting.epoch} is gone with its rank 0: {error}") from error
-    return TCPStore(meeting.host, meeting.port, is_master=False, timeout=timedelta(seconds=_STORE_S))
 
 
 def breaks(

@@ -7,9 +7,9 @@ import logging
 import os
 import time
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
-from torch.distributed import HashStore, PrefixStore, TCPStore  # type: ignore[attr-defined]
+from torch.distributed import HashStore, PrefixStore  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
 from tweed import _core
@@ -20,12 +20,18 @@ from tweed.elastic.settings import Elastic
 from tweed.errors import DeadlineExceeded, PeerLost, TweedError, UsageError
 from tweed.exchange.hub.links.calling import opened
 from tweed.exchange.hub.wire.address import Credentials, HubAddress
+from tweed.exchange.store import reach_store, reading, split_place, text, value, whole
 
 log = logging.getLogger("tweed")
 
 #: Where rank 0 says who votes.
 _VOTERS = "tweed witnesses"
 _WITNESS_S = 10.0
+#: A store of an agent answers in so long, and what founders say comes in so long.
+_STORE_S, _SAID_S = 10.0, 300.0
+#: The most that it is to say of a founder, and of witnesses or why there are none.
+_FOUNDER_BYTES, _VOTERS_BYTES = 2000, 16_000
+_KEY_BYTES, _MOST_WORKERS = 32, 4096
 _OF_FOUNDERS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -51,7 +57,8 @@ def start(store: Any, rank: int, size: int, elastic: Elastic, timeout_s: float =
         address = _listening(links, elastic)
         store.set(f"tweed member {rank}", json.dumps([links.key, address]))
         voters = _voters(store, rank, elastic)
-        found = [json.loads(store.get(f"tweed member {other}")) for other in range(size)]
+        with reading(store, "where the founders are"):
+            found = [_founder(value(store, f"tweed member {other}", _FOUNDER_BYTES)) for other in range(size)]
         linked, early = _meet(links, found, rank, timeout_s)
     except BaseException:
         links.close()
@@ -59,6 +66,20 @@ def start(store: Any, rank: int, size: int, elastic: Elastic, timeout_s: float =
     founders = [(key, 0) for key, _ in found]
     node = _core.MemberNode.founder((links.key, 0), founders, voters, _settings(elastic, rank))
     return Control(links, node, (linked, dict(found)), early, address, elastic)
+
+
+def _founder(said: bytes) -> tuple[str, str]:
+    """The key of one, and where it is called; empty: nobody calls it."""
+    key, address = json.loads(said)
+    if address:
+        split_place(text(address))
+    return _sound_key(key), address
+
+
+def _sound_key(key: Any) -> str:
+    if len(bytes.fromhex(text(key))) != _KEY_BYTES:
+        raise ValueError(f"{key!r} is no key")
+    return str(key)
 
 
 def meet(elastic: Elastic, timeout_s: float = 60.0, *, of_agents: bool = False) -> Control:
@@ -84,9 +105,8 @@ def meet(elastic: Elastic, timeout_s: float = 60.0, *, of_agents: bool = False) 
     return control
 
 
-def _store(place: str) -> TCPStore:
-    host, _, port = place.rpartition(":")
-    return TCPStore(host, int(port), is_master=False)
+def _store(place: str) -> Any:
+    return reach_store(*split_place(place), _STORE_S, _SAID_S)
 
 
 def _founders(place: str, prefix: str, agent: int, agents: int) -> tuple[Any, int, int]:
@@ -98,7 +118,10 @@ def _founders(place: str, prefix: str, agent: int, agents: int) -> tuple[Any, in
     """
     store, workers = PrefixStore(prefix, _store(place)), int(os.environ["LOCAL_WORLD_SIZE"])
     store.set(f"workers {agent}", str(workers))
-    sizes = [int(store.get(f"workers {other}")) for other in range(agents)]
+    with reading(store, "how many workers agents have"):
+        sizes = [
+            whole(int(value(store, f"workers {other}", 8)), most=_MOST_WORKERS) for other in range(agents)
+        ]
     return store, sum(sizes[:agent]) + int(os.environ["LOCAL_RANK"]), sum(sizes)
 
 
@@ -167,7 +190,7 @@ def _listening(links: _core.HubLinks, elastic: Elastic) -> str:
     """Where this process is called; empty: nobody calls it."""
     if os.environ.get("TWEED_DIAL_ONLY") == "1":
         return ""
-    return links.listen(f"{elastic.host}:{elastic.port}", os.environ.get("TWEED_TESTBED"))
+    return links.listen(f"{elastic.host}:{elastic.port}", "members")
 
 
 def _settings(elastic: Elastic, seed: int) -> dict[str, int]:
@@ -183,7 +206,10 @@ def _voters(store: Any, rank: int, elastic: Elastic) -> list[tuple[str, int, str
         except TweedError as error:
             store.set(_VOTERS, json.dumps(str(error)))
             raise
-    said = json.loads(store.get(_VOTERS))
+    with reading(store, "the witnesses"):
+        said = json.loads(value(store, _VOTERS, _VOTERS_BYTES))
+        if not isinstance(said, str):
+            said = [(_sound_key(key), whole(incarnation), text(place)) for key, incarnation, place in said]
     if isinstance(said, str):
         raise PeerLost(f"rank 0 cannot begin: {said}")
     given = {str(one) for one in elastic.witness_addresses()}
@@ -192,7 +218,7 @@ def _voters(store: Any, rank: int, elastic: Elastic) -> list[tuple[str, int, str
             f"rank 0 has the witnesses {sorted(known)}, and this process was given {sorted(given)}: give "
             "Elastic(witnesses=...) the same at all"
         )
-    return [(key, incarnation, place) for key, incarnation, place in said]
+    return cast("list[tuple[str, int, str]]", said)
 
 
 def _life(witness: HubAddress) -> tuple[str, int, str]:

@@ -42,7 +42,6 @@ class Witness:
     Args:
       listen: "host:port" that members call; only loopback without TWEED_SECRET or TWEED_SECRET_FILE.
       state: the file; beside it, with ".key" at the end, is the witness's key.
-      testbed: the namespace that it listens in, of a testbed.
       replaces: in whose place it wants to be; None: it is one of those that a run begins with. A witness
         whose file is of a run already goes on as that one, and asks for no other place.
 
@@ -57,12 +56,10 @@ class Witness:
       OSError: it cannot be written.
     """
 
-    def __init__(
-        self, listen: str, state: Path, testbed: str | None = None, replaces: Replaces | None = None
-    ) -> None:
+    def __init__(self, listen: str, state: Path, replaces: Replaces | None = None) -> None:
         links = opened(Credentials.of(f"{state}.key"), MOST_BYTES)
         try:
-            address = links.listen(listen, testbed)
+            address = links.listen(listen, "witness")
             self.address, self._state = f"{links.key}@{address}", state
             self._of = links.key if replaces is None else replaces.key.partition("@")[0].lower()
             node = self._node(links.key, address)

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from tweed.exchange.store import open_store
 from tweed.experiments.member_runs import Job
 from tweed.experiments.watched_members import Written
 from tweed.files import write_atomic
@@ -81,7 +82,6 @@ def _member(rank: int, size: int, job: Job, timeouts: Timeouts) -> Any:
 
 def _life(life: int, rank: int, job: Job, timeouts: Timeouts) -> None:
     """Trains until it is over, and writes each step that is committed down."""
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
     from torchft import Manager, ProcessGroupGloo
 
     place, host = job.folder / "lighthouse", os.environ["TWEED_HOST"]
@@ -89,7 +89,7 @@ def _life(life: int, rank: int, job: Job, timeouts: Timeouts) -> None:
     while not place.exists():
         time.sleep(0.01)
     params, gradient = torch.zeros(job.numel), torch.ones(job.numel)
-    store = TCPStore(host, 0, is_master=True, wait_for_workers=False)
+    store = open_store(host)
     manager = Manager(
         pg=ProcessGroupGloo(timeout=timedelta(seconds=timeouts.group)),
         load_state_dict=lambda state: params.copy_(state["params"]),

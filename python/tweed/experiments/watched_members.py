@@ -11,9 +11,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
 from tweed.elastic import Control, Elastic, join, start
+from tweed.exchange.store import join_place, open_store, reach_store, split_place
 from tweed.files import write_atomic
 from tweed.testbed import Failed, RankFailed, Ranks
 from tweed.testbed.faults import Fault
@@ -40,11 +39,10 @@ def control(life: int, rank: int, founders: int, most: int, folder: Path, **opti
     elastic, store = Elastic(1, most, **options), folder / "store"
     if life == 0 and rank < founders:
         if rank == 0:
-            place = TCPStore(elastic.host, 0, is_master=True, wait_for_workers=False)
-            write_atomic(store, f"{elastic.host}:{place.port}")
+            place = open_store(elastic.host)
+            write_atomic(store, join_place(elastic.host, place.port))
         else:
-            address, port = _text(store).split(":")
-            place = TCPStore(address, int(port), is_master=False)
+            place = reach_store(*split_place(_text(store)), _PATIENCE_S)
         made = start(place, rank, founders, elastic)
     else:
         others = [path for path in folder.glob("address-*") if path.name != f"address-{rank}"]

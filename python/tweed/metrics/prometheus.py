@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
@@ -169,6 +170,8 @@ class Exporter:
                 f"cannot serve Prometheus on {host}:{port}: {error.strerror}; {advice}"
             ) from error
         self.port: int = self._server.server_port
+        with suppress(OSError):  # by which `tweed doctor` knows what the port is for
+            Path(f"/proc/self/task/{self._thread.native_id}/comm").write_text(f"metrics:{self.port}")
 
     def collect(self) -> Iterator[Metric]:
         """Called by the client library at each scrape."""

@@ -6,9 +6,8 @@ in which all meet and leaves its address where all of the job find it, with the 
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
-import socket
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -24,16 +23,17 @@ from torch import Tensor
 from torch._C._distributed_c10d import (
     AllgatherOptions,
     PrefixStore,
-    TCPStore,
     _DistributedBackendOptions,
 )
 from torch.distributed.distributed_c10d import GroupName
 
-from tweed.errors import DeadlineExceeded, UsageError
+from tweed.errors import DeadlineExceeded, PeerLost, UsageError
+from tweed.exchange.store import join_place, open_store, reach_store, split_place
 from tweed.ray import job
 from tweed.ray.config import join_network
 
 _LOOK_S = 0.05  # between two looks for rank 0's address
+_CALL_S = 1.0  # a store that stands answers in so long
 _OPERATORS = {
     ReduceOp.SUM: dist.ReduceOp.SUM,
     ReduceOp.PRODUCT: dist.ReduceOp.PRODUCT,
@@ -161,37 +161,27 @@ def _place(name: str) -> str:
     return f"groups/{name}"
 
 
-def _meet(size: int, rank: int, name: str, timeout_s: float) -> TCPStore:
+def _meet(size: int, rank: int, name: str, timeout_s: float) -> Any:
     """The store of a group: opened by rank 0, found by the others.
 
     Raises: DeadlineExceeded if there is none in time.
     """
-    timeout = timedelta(seconds=timeout_s)
     if rank == 0:
         host = os.environ["TWEED_HOST"]
-        store = TCPStore(host, 0, size, is_master=True, wait_for_workers=False, timeout=timeout)
-        job.leave(_place(name), json.dumps([host, store.port]))
-        return store
+        kept = open_store(host, timeout_s=timeout_s)
+        job.leave(_place(name), join_place(host, kept.port))
+        return kept
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
         # Rank 0 of a group that was lost may have left an address, where nobody answers any more.
-        known = job.find(_place(name))
-        host, port = ("", 0) if known is None else json.loads(known)
-        if host and _answers(host, port):
-            return TCPStore(host, port, size, is_master=False, timeout=timeout)
+        with contextlib.suppress(PeerLost, ValueError):
+            host, port = split_place((job.find(_place(name)) or b"").decode())
+            return reach_store(host, port, _CALL_S, timeout_s)
         time.sleep(_LOOK_S)
     raise DeadlineExceeded(
         f"group {name!r}: after {timeout_s:.0f} s, rank 0 has not come to rank {rank}, of {size}: was its "
         "actor started, and has it made the group with the same name?"
     )
-
-
-def _answers(host: str, port: int) -> bool:
-    try:
-        socket.create_connection((host, port), timeout=1.0).close()
-    except OSError:
-        return False
-    return True
 
 
 def _operator(options: Any) -> Any:

@@ -89,7 +89,7 @@ class HubRun(Run):
                 self._sockets, terms, listening.job, listening.fewest, self.replication
             )
             self.admit(listening.members)
-            where = self._sockets.listen(listening.listen, os.environ.get("TWEED_TESTBED"))
+            where = self._sockets.listen(listening.listen)
             return Alone(stats, owners, links=self._members)
 
         super().__init__(model, optimizer, strategy, found, Settings())

@@ -11,6 +11,7 @@ from tweed import distribution
 
 #: Logs, metrics and traces of ranks whose clocks differ by more could not be read together.
 MOST_APART_S = 60.0
+_MOST_SHOWN = 300  # letters of a name
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +43,11 @@ class RankTerms:
         """The inverse of `encode`; another version's may hold more, or less."""
         known = json.loads(text)
         return cls(
-            str(known.get("tweed", "another version")),
+            str(known.get("tweed", "another version"))[:_MOST_SHOWN],
             int(known.get("size", 0)),
-            str(known.get("host", "another host")),
+            str(known.get("host", "another host"))[:_MOST_SHOWN],
             float(known.get("clock_s", 0.0)),
-            known.get("options", {}),
+            dict(known.get("options", {})),
             known.get("epoch"),
         )
 

@@ -21,6 +21,13 @@ from typing import Any
 import torch.distributed as dist
 
 from tweed.errors import DeadlineExceeded, PeerLost, TweedError, UsageError
+from tweed.exchange.store import limited, reading, text, value, whole
+
+_MOST_PID = (1 << 31) - 1
+#: No reason of another rank's is longer.
+_REASON_BYTES = 1 << 16
+#: Nor is what names a process.
+_HOLDER_BYTES = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -43,18 +50,22 @@ class Process:
 
     @classmethod
     def of_descriptor(cls, descriptor: bytes) -> Process:
-        """The one that gave this descriptor (`Node.descriptor`)."""
-        known = json.loads(descriptor)
-        return cls(*(known.get(name, "") for name in ("pid", "started", "pids", "boot", "host")))
+        """The one that gave this descriptor (`Node.descriptor`). Raises as `decode`."""
+        return cls._sound(json.loads(descriptor))
 
     def encode(self) -> str:
         """As text for a store."""
         return json.dumps(asdict(self))
 
     @classmethod
-    def decode(cls, text: str) -> Process:
-        """The inverse of `encode`."""
-        return cls(**json.loads(text))
+    def decode(cls, encoded: str) -> Process:
+        """The inverse of `encode`. Raises: ValueError, TypeError, KeyError for anything else."""
+        return cls._sound(json.loads(encoded))
+
+    @classmethod
+    def _sound(cls, known: Any) -> Process:
+        names = (text(known[name]) for name in ("pids", "boot", "host"))
+        return cls(whole(known["pid"], most=_MOST_PID), whole(known["started"]), *names)
 
     def is_visible(self) -> bool:
         """It would be seen from here, if it ran."""
@@ -167,7 +178,7 @@ class Meeting:
         """
         key = f"{self.key}/{what}"
         return self.wait(
-            lambda: self.place.store.get(key) if self.place.store.check([key]) else None, missing
+            lambda: limited(self.place.store.get(key)) if self.place.store.check([key]) else None, missing
         )
 
     def wait(self, find: Callable[[], bytes | None], missing: Callable[[], list[int]]) -> bytes:
@@ -208,9 +219,11 @@ class Meeting:
         gone = next((rank for rank, process in self.members.items() if process.has_ended()), None)
         with contextlib.suppress(dist.DistError):
             if self.has("failed"):
-                rank, usage, text = json.loads(self.place.store.get(f"{self.key}/failed"))
+                with reading(self.place.store, "why a rank has failed"):
+                    said = value(self.place.store, f"{self.key}/failed", _REASON_BYTES)
+                    rank, usage, reason = json.loads(said)
                 error = UsageError if usage else PeerLost
-                raise error(f"group {self.place.name!r} cannot be made: rank {rank} has failed: {text}")
+                raise error(f"group {self.place.name!r} cannot be made: rank {rank} has failed: {reason}")
             if self.first is not None and self.holder(0) != self.first:
                 raise Renewed
         if gone is not None:
@@ -238,7 +251,10 @@ class Meeting:
     def holder(self, rank: int) -> str | None:
         """The process that has claimed that rank."""
         key = f"{prefix()}/holder/{rank}"
-        return self.place.store.get(key).decode() if self.place.store.check([key]) else None
+        if not self.place.store.check([key]):
+            return None
+        with reading(self.place.store, "which process has a rank"):
+            return value(self.place.store, key, _HOLDER_BYTES).decode()
 
     @contextlib.contextmanager
     def reported(self) -> Iterator[None]:
@@ -248,8 +264,8 @@ class Meeting:
         except BaseException as error:
             kind = type(error).__name__
             reason = str(error) if isinstance(error, TweedError) else f"{kind} {error}".strip()
-            text = f"{Process.here()}: {reason}"
-            failure = json.dumps([self.place.rank, isinstance(error, UsageError), text])
+            words = f"{Process.here()}: {reason}"[: _REASON_BYTES // 8]  # JSON may have six letters for one
+            failure = json.dumps([self.place.rank, isinstance(error, UsageError), words])
             # The first reason counts, and this rank's own error is worth more than one of the store.
             with contextlib.suppress(Exception):
                 self.place.store.compare_set(f"{self.key}/failed", "", failure)
@@ -257,13 +273,10 @@ class Meeting:
 
     def _ask(self, find: Callable[[], bytes | None]) -> bytes | None:
         try:
-            return find()
-        except dist.DistNetworkError as error:
-            reason = next(iter(str(error).splitlines()), type(error).__name__)
-            raise PeerLost(
-                f"group {self.place.name!r}: the store by which its ranks meet is gone: the process that "
-                f"keeps it, which is rank 0's or torchrun, has ended; see its output ({reason})"
-            ) from error
+            with reading(self.place.store, "what ranks say to each other"):
+                return find()
+        except PeerLost as error:
+            raise PeerLost(f"group {self.place.name!r}: {error}") from error
 
     def _absent(self, ranks: list[int], waited: float) -> str:
         some = ", ".join(map(str, ranks[:16])) + (f" and {len(ranks) - 16} more" if len(ranks) > 16 else "")

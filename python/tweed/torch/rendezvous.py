@@ -27,6 +27,7 @@ import torch.distributed as dist
 from tweed import distribution
 from tweed.collective import NETWORK, ONE_HOST, Plan, plan
 from tweed.errors import PeerLost, TweedError, UsageError
+from tweed.exchange.store import limited, reading, text, whole
 from tweed.torch.agreement import RankTerms, ahead, conflict
 from tweed.torch.measure import MEASURED, agree
 from tweed.torch.meeting import Meeting, Place, Process, Renewed, prefix
@@ -59,9 +60,14 @@ class Terms:
 
     @classmethod
     def decode(cls, data: bytes) -> Terms:
-        """The inverse of `encode`."""
-        number, descriptors, text, *rest = json.loads(data)
-        return cls(number, [base64.b85decode(one) for one in descriptors], Plan.from_json(text), *rest)
+        """The inverse of `encode`. Raises: ValueError, TypeError, KeyError for anything else."""
+        number, descriptors, coded, assumed, conflict, first = json.loads(data)
+        known = [_descriptor(one) for one in descriptors]
+        try:
+            chosen = Plan.from_json(coded)
+        except UsageError as error:
+            raise ValueError(str(error)) from error
+        return cls(whole(number), known, chosen, assumed is True, str(conflict), str(first))
 
 
 def join(node: Node, place: Place, options: Options) -> tuple[Group, Terms]:
@@ -74,7 +80,8 @@ def join(node: Node, place: Place, options: Options) -> tuple[Group, Terms]:
         secrets, transports or servers (names both), or rank 0 was given a plan that cannot be used.
     """
     while True:
-        meeting = enter(place)
+        with reading(place.store, "how often ranks have met"):
+            meeting = enter(place)
         with contextlib.suppress(Renewed), meeting.reported():
             return _meet(node, meeting, options)
 
@@ -159,6 +166,8 @@ def leave_together(meeting: Meeting, processes: Sequence[Process]) -> None:
 
 
 _TOLD_S = timedelta(seconds=5)
+#: No rank says more of itself: a descriptor grows with the links that have broken.
+_ENTRY_BYTES = 1 << 20
 #: What the keys of this process's groups begin with: a run of processes that torchrun has started together.
 _life: str | None = None
 #: The processes of the default group, by rank.
@@ -209,26 +218,32 @@ def settle(descriptor: bytes, meeting: Meeting, options: Options) -> Terms:
     """Exchanges descriptors for terms."""
     place = meeting.place
     mine = rank_terms(place.size, options, place.epoch)
-    entry = [base64.b85encode(descriptor).decode(), mine.encode()]
-    meeting.leave(f"descriptor/{place.rank}", json.dumps(entry))
+    meeting.leave(
+        f"descriptor/{place.rank}", json.dumps([base64.b85encode(descriptor).decode(), mine.encode()])
+    )
 
     def missing() -> list[int]:
         absent = [rank for rank in range(place.size) if not meeting.has(f"descriptor/{rank}")]
         return absent or [0]
 
     if place.rank != 0:
-        terms = Terms.decode(meeting.take("terms", missing))
-        terms = replace(terms, conflict=terms.conflict or _own_conflict(terms, place, mine))
+        settled = meeting.take("terms", missing)
+        with reading(place.store, "what rank 0 has settled"):
+            terms = Terms.decode(settled)
+            terms = replace(terms, conflict=terms.conflict or _own_conflict(terms, place, mine))
         if not terms.conflict and terms.descriptors[place.rank] != descriptor:
             # Of the life before, whose rank 0 cannot be seen from here.
             meeting.wait(lambda: None, lambda: [0])
         return terms
     descriptors, wrong = [], ""
     for rank in range(place.size):
-        coded, said = json.loads(meeting.take(f"descriptor/{rank}", missing))
-        descriptors.append(base64.b85decode(coded))
-        # At once: a rank that was told of fewer may be the last one there is.
-        if wrong := conflict(mine, rank, RankTerms.decode(said), time.time()):
+        entry = meeting.take(f"descriptor/{rank}", missing)
+        with reading(place.store, f"what rank {rank} says of itself"):
+            coded, said = json.loads(limited(entry, _ENTRY_BYTES))
+            descriptors.append(_descriptor(coded))
+            # At once: a rank that was told of fewer may be the last one there is.
+            wrong = conflict(mine, rank, RankTerms.decode(said), time.time())
+        if wrong:
             break
     terms = replace(
         _choose(descriptors, place, options), first=replace(mine, clock_s=_clock_s(options)).encode()
@@ -236,6 +251,16 @@ def settle(descriptor: bytes, meeting: Meeting, options: Options) -> Terms:
     terms = replace(terms, conflict=wrong or terms.conflict)
     meeting.leave("terms", terms.encode())
     return terms
+
+
+def _descriptor(coded: str) -> bytes:
+    """A peer descriptor, with all that is read of it here. The engine reads the rest."""
+    known = json.loads(found := base64.b85decode(coded))
+    Process.of_descriptor(found)
+    text(known["network"])
+    if not isinstance(known["wire_only"], bool) or not isinstance(known["tcp"], str | None):
+        raise ValueError("no descriptor of a process")
+    return found
 
 
 def rank_terms(size: int, options: Options, epoch: int | None = None) -> RankTerms:

@@ -25,17 +25,15 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
 from threading import Event, RLock, Thread
 from typing import Any
 
 import torch.distributed as dist
-from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from torch.distributed.elastic.rendezvous import (
     RendezvousHandler,
     RendezvousInfo,
@@ -45,6 +43,9 @@ from torch.distributed.elastic.rendezvous import (
 )
 from torch.distributed.elastic.rendezvous.utils import _matches_machine_hostname, parse_rendezvous_endpoint
 
+from tweed.errors import PeerLost
+from tweed.exchange.store import MOST_TEXT, open_store, reach_store, reading, split_place, text, value, whole
+
 #: What workers are told, see `tweed.elastic.meet`: whom to join; and a list with "host:port" of their agent's
 #: store, behind which founders have the directory, a prefix in it, which agent theirs is, and how many found.
 JOIN, AGENT = "TWEED_JOIN", "TWEED_AGENT"
@@ -53,6 +54,8 @@ _LOOK_S = 0.1
 _CALL_S = 5.0
 #: An agent that has not beaten for so long, ten times as long as from one beat to the next, is dead.
 _SILENCE_S, _BEAT_S = 5.0, 0.5
+#: No directory has more agents, and none of them more addresses, or a longer number.
+_MOST_SLOTS, _LIST_BYTES, _NUMBER_BYTES = 100_000, 1 << 20, 20
 
 
 def handler() -> Callable[[RendezvousParameters], RendezvousHandler]:
@@ -71,21 +74,22 @@ class Directory:
     def __init__(self, endpoint: str, run_id: str) -> None:
         self._host, self._port = parse_rendezvous_endpoint(endpoint, default_port=_PORT)
         self._prefix = f"tweed/{run_id}"
-        store = self._reached()
-        self._held = store  # the server ends with the last that refers to it
-        self._store = PrefixStore(self._prefix, store)
+        self._held = self._reached()  # the server ends with the last that refers to it
+        self._store = PrefixStore(self._prefix, self._held)
         self._slot = self._store.add("slots", 1)
         self._beats = 0
         self._heard: dict[int, tuple[bytes, float]] = {}  # by slot, its last beat, and when it was new
 
     def _reached(self) -> Any:
         try:
-            socket.create_connection((self._host, self._port), timeout=_CALL_S).close()
-        except OSError as error:  # torch itself would try for long, and print much
+            return reach_store(self._host, self._port, _CALL_S)
+        except PeerLost as error:
             if not _matches_machine_hostname(self._host):
-                raise dist.DistError(f"no directory at {self.place}: {error}") from None
-            return TCPStore(self._host, self._port, is_master=True, wait_for_workers=False)
-        return TCPStore(self._host, self._port, is_master=False, timeout=timedelta(seconds=_CALL_S))
+                raise dist.DistError(str(error)) from None
+            try:
+                return open_store(self._host, self._port)
+            except OSError as taken:
+                raise dist.DistError(f"{error}; nor can one be opened there: {taken}") from None
 
     @property
     def place(self) -> str:
@@ -113,7 +117,7 @@ class Directory:
 
     def others_beat(self, now: float) -> bool:
         """Another agent's workers are placed, and it is alive, as far as this one has heard so far."""
-        for slot in range(1, self._store.add("slots", 0) + 1):
+        for slot in self._slots():
             name = f"beat {slot}"
             beat = self._store.get(name) if slot != self._slot and self._store.check([name]) else b""
             if beat != self._heard.get(slot, (b"", 0.0))[0]:
@@ -121,11 +125,15 @@ class Directory:
         return any(beat and now < since + _SILENCE_S for beat, since in self._heard.values())
 
     def members(self) -> list[str]:
-        """Addresses of all agents' workers."""
-        slots = [f"members {slot}" for slot in range(1, self._store.add("slots", 0) + 1)]
-        return [
-            one for slot in slots if self._store.check([slot]) for one in json.loads(self._store.get(slot))
-        ]
+        """Addresses of all agents' workers. Raises: PeerLost if others write there."""
+        listed = [name for slot in self._slots() if self._store.check([name := f"members {slot}"])]
+        with reading(self._held, "addresses of workers"):
+            return [place for name in listed for place in _addresses(value(self._store, name, _LIST_BYTES))]
+
+    def _slots(self) -> range:
+        """The numbers of all agents that have come."""
+        with reading(self._held, "the number of agents"):
+            return range(1, whole(self._store.add("slots", 0), most=_MOST_SLOTS) + 1)
 
     def arrive(self) -> tuple[int, int]:
         """The number of the meeting of founders, and which of those that arrive there this agent is."""
@@ -145,7 +153,10 @@ class Directory:
     def founders(self, meeting: int) -> int:
         """How many they are; 0: they are not counted yet."""
         name = f"{meeting} founders"
-        return int(self._store.get(name)) if self._store.check([name]) else 0
+        if not self._store.check([name]):
+            return 0
+        with reading(self._held, "the number of founders"):
+            return whole(int(value(self._store, name, _NUMBER_BYTES)), most=_MOST_SLOTS)
 
 
 @dataclass(slots=True)
@@ -193,7 +204,7 @@ class TweedRendezvous(RendezvousHandler):
                 if self._directory is not None:
                     self._directory.rest()
         place = self._joins or self._place()
-        own = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        own = open_store("127.0.0.1")
         founds = [] if isinstance(place, str) else place
         os.environ[JOIN] = place if isinstance(place, str) else ""
         os.environ[AGENT] = json.dumps([f"127.0.0.1:{own.port}", *founds])
@@ -226,7 +237,7 @@ class TweedRendezvous(RendezvousHandler):
                             founders,
                         )
                     arrival = None if founders else arrival
-            except dist.DistError as error:
+            except (dist.DistError, PeerLost) as error:
                 self._directory, arrival = None, None  # another one is found, or held
                 trouble = f". {str(error).splitlines()[0]}"
             self._over.wait(_LOOK_S)
@@ -272,7 +283,7 @@ class TweedRendezvous(RendezvousHandler):
                         directory.tell(now[1])
                         listed = now
                     directory.beat()
-                except dist.DistError:
+                except (dist.DistError, PeerLost):
                     self._directory = None
 
     def is_closed(self) -> bool:
@@ -302,6 +313,18 @@ class TweedRendezvous(RendezvousHandler):
         return True
 
 
+def _addresses(said: bytes) -> list[str]:
+    """That an agent lists."""
+    places = [text(place) for place in json.loads(said)]
+    for place in places:
+        split_place(place)
+    return places
+
+
 def _listed(own: Any) -> list[str]:
-    """Addresses that workers of this agent have said, see `tweed.elastic.meet`."""
-    return [own.get(f"member {slot}").decode() for slot in range(1, own.add("members", 0) + 1)]
+    """Addresses that workers of this agent have said, see `tweed.elastic.meet`; none where others write."""
+    with suppress(PeerLost), reading(own, "addresses of workers"):
+        slots = whole(own.add("members", 0), most=_MOST_SLOTS)
+        places = [value(own, f"member {slot}", MOST_TEXT).decode() for slot in range(1, slots + 1)]
+        return _addresses(json.dumps(places).encode())
+    return []

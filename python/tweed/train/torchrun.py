@@ -15,6 +15,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from tweed import metrics
 from tweed.errors import UsageError
+from tweed.exchange.store import reading, value
 from tweed.testbed.server import environment
 from tweed.train.display import Display, Silent
 from tweed.train.folder import RunFolder, latest, plan_of
@@ -39,7 +40,8 @@ def take_part(begin: Begin, view: View) -> tuple[Settings, RunFolder, int]:
     store, rank, size = _meet()
     if rank == 0:
         store.set("job", _to_json(*begin()))
-    settings, folder = _from_json(store.get("job"))
+    with reading(store, "the job of rank 0"):
+        settings, folder = _from_json(value(store, "job"))
     metrics.call(folder.path.name)
     with view(settings) if rank == 0 else Silent() as shown:
         for label in settings.sides:

@@ -17,6 +17,7 @@ use crate::connect::invite::GroupPeers;
 use crate::connect::local_handshake::{dial_local, Greeting, LocalHandshake};
 use crate::connect::meeting::Meeting;
 use crate::connect::options::{GroupSpec, Turn};
+use crate::connect::same_user::check_neighbour;
 use crate::connect::tcp_handshake::Call;
 use crate::engine::live::{Links, Shared};
 use crate::engine::peer_status::PeerStatus;
@@ -142,7 +143,7 @@ impl Connector {
     fn dial_neighbour_once(&self, call: &Call<'_>) -> Result<(), Refusal> {
         let socket = dial_local(&call.descriptor.local)?;
         crate::link::fork::shut_in_children(&socket);
-        check_user(&socket)?;
+        check_neighbour(&socket)?;
         let mut wire = DeadlineStream::new(&socket, self.limits().greet, call.stop);
         let shared = self.handshake().call(&mut wire, call.descriptor, call.attempt)?;
         self.add_neighbour((&call.descriptor.uid, call.attempt), &call.descriptor.host, shared, socket)
@@ -214,15 +215,5 @@ impl Connector {
         if let Some(old) = old {
             self.driver.post(Event::Lost(old, CALLED_ANEW.into()));
         }
-    }
-}
-
-/// Only processes of this user may share memory with this one.
-pub(super) fn check_user(socket: &UnixStream) -> Result<(), Refusal> {
-    // SAFETY: a plain question.
-    let own = unsafe { libc::geteuid() };
-    match credentials(socket) {
-        Ok(c) if c.uid != own => Err(Refusal::User(c.uid)),
-        _ => Ok(()),
     }
 }

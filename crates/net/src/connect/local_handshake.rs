@@ -9,7 +9,7 @@
 //! 4. caller -> called: the file of its memory.
 //!
 //! Neither passes memory before it has verified what the other signed. The kernel's word on the user at the other end
-//! (`discovery::check_user`) comes before all this.
+//! (`same_user`) comes before all this.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

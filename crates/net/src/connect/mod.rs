@@ -49,4 +49,5 @@ pub(crate) mod options;
 mod proof;
 mod relayed;
 mod same_host;
+pub(crate) mod same_user;
 mod tcp_handshake;

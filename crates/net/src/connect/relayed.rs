@@ -49,7 +49,7 @@ impl Connector {
             return Ok(Some(Link { relay, ..link }));
         }
         let mut wire = DeadlineStream::new(&socket, self.limits().greet, call.stop);
-        let (greeting, session) = self.hear(&mut wire, || {})?;
+        let (greeting, session) = self.hear(&socket, &mut wire, || {})?;
         let link = Link { socket: Arc::new(socket), session, relay };
         self.keep_pending(greeting, link).map(|()| None)
     }

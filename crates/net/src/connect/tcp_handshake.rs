@@ -1,5 +1,5 @@
 //! How two processes introduce themselves over TCP: a preamble each way, then a handshake if there is a secret, else a
-//! challenge to sign (`proof`); with it go who calls, who answers, which call this is and which of how many streams.
+//! look at whose process the other is (`same_user`) and a challenge to sign (`proof`); with it go who calls, who answers, which call this is and which of how many streams.
 //!
 //! Who calls tries again, after a pause, as long as it may: the called one may have had no room, or may not listen yet.
 
@@ -18,6 +18,7 @@ use crate::connect::connector::Connector;
 use crate::connect::descriptor::{random_hex, PeerDescriptor};
 use crate::connect::local_handshake::{read_challenge, read_greeting, Greeting};
 use crate::connect::proof::Role;
+use crate::connect::same_user::{check_address, check_called, check_other_end};
 use crate::engine::live::Links;
 use crate::framing::greeting::{self, Kind};
 use crate::framing::preamble::{self, Purpose};
@@ -132,6 +133,9 @@ impl Connector {
     /// A connection over which nothing is said yet.
     pub(super) fn connect_to(&self, to: &Call<'_>, answer: Duration) -> Result<TcpStream, Refusal> {
         let address = to.descriptor.tcp.ok_or(Refusal::Silent)?;
+        if self.keys.is_none() {
+            check_address(address, self.testbed())?;
+        }
         let answer = answer.min(to.deadline.saturating_duration_since(Instant::now()));
         let socket = connect(address, answer, to.stop).map_err(|e| unanswered(e.into()))?;
         self.prepare(&socket)?;
@@ -150,6 +154,9 @@ impl Connector {
         // A kernel whose queue is full may take the call, and forget it.
         let mut wire = DeadlineStream::new(&socket, answer.min(left), to.stop);
         preamble::exchange(&mut wire, Purpose::ranks(self.keys.is_some())).map_err(unanswered)?;
+        if self.keys.is_none() {
+            check_called(&socket, &mut wire, self.testbed())?;
+        }
         // Who is greeted may hold this connection as good before its answer comes here, so it is not dropped for another.
         let mut wire = DeadlineStream::new(&socket, left.min(PERSISTENCE * self.limits().greet), to.stop);
         let greeting = Greeting { attempt: to.attempt, ..greeting };
@@ -172,7 +179,7 @@ impl Connector {
         socket.set_nonblocking(true)?;
         self.prepare(&socket)?;
         let mut wire = DeadlineStream::until_shut(&*socket, self.limits().greet);
-        let (mut greeting, session) = self.hear(&mut wire, proven)?;
+        let (mut greeting, session) = self.hear(&socket, &mut wire, proven)?;
         match greeting.relay_to.take() {
             Some(to) => self.relay.enter((&greeting.uid, &to), socket),
             None => self.keep_pending(greeting, Link { socket, session, relay: None }),
@@ -182,12 +189,17 @@ impl Connector {
     /// Hears a caller out, and answers.
     pub(super) fn hear(
         &self,
+        socket: &TcpStream,
         wire: &mut Wire<'_>,
         proven: impl FnOnce(),
     ) -> Result<(Greeting, Option<Session>), Refusal> {
         preamble::exchange(&mut *wire, Purpose::ranks(self.keys.is_some()))?;
-        proven();
-        let greeted = self.answer_caller(wire);
+        // The secret proves who belongs to the run; without it, the other end has to be of this process's user.
+        let same = if self.keys.is_some() { Ok(()) } else { check_other_end(socket, self.testbed()) };
+        let greeted = same.and_then(|()| {
+            proven();
+            self.answer_caller(wire)
+        });
         // Who was late is told nothing: to a caller that is hung up on, another call is worth a try.
         if let Some(refusal) = greeted.as_ref().err().filter(|&why| *why != Refusal::Late) {
             let _ = greeting::write(wire, Kind::Refused, &[refusal.code()]);
@@ -234,6 +246,10 @@ impl Connector {
 
     pub(super) fn greeting(&self, stream: u32, streams: u32) -> Greeting {
         Greeting { stream, streams, ..Greeting::new(&self.descriptor.uid, &self.descriptor.host) }
+    }
+
+    fn testbed(&self) -> Option<&str> {
+        self.options.admission.testbed.as_deref()
     }
 
     fn prepare(&self, socket: &TcpStream) -> io::Result<()> {

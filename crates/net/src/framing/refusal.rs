@@ -45,7 +45,12 @@ pub(crate) enum Refusal {
     NoRoute,
     HungUp,
     Crowd,
+    /// It is of another user of this machine.
     User(u32),
+    /// The kernel does not say of which user it is, for that reason.
+    Unseen(String),
+    /// Without a secret it is not called: its address is not loopback.
+    Afar,
     /// It has turned us away, for that reason.
     TurnedAway(&'static str),
     System(String),
@@ -78,6 +83,8 @@ impl Refusal {
             Refusal::HungUp => "hung up",
             Refusal::Crowd => "crowd",
             Refusal::User(_) => "user",
+            Refusal::Unseen(_) => "user unknown",
+            Refusal::Afar => "no secret",
             Refusal::TurnedAway(_) => "told",
             Refusal::System(_) => "system",
         }
@@ -96,6 +103,8 @@ impl Refusal {
                 | Key
                 | Stranger
                 | User(_)
+                | Unseen(_)
+                | Afar
                 | Purpose
                 | OtherHub
                 | Member(Barred::Unlisted | Barred::Expelled)
@@ -104,7 +113,7 @@ impl Refusal {
 
     /// Where it was, nothing is any more, or another process: the one that was looked for has ended.
     pub(crate) fn is_end(&self) -> bool {
-        matches!(self, Refusal::Deaf | Refusal::OtherHub)
+        matches!(self, Refusal::Deaf | Refusal::OtherHub | Refusal::User(_))
     }
 
     /// What the other side is told. It learns no more than it must.
@@ -115,6 +124,7 @@ impl Refusal {
             Refusal::Member(Barred::Unlisted) => 3,
             Refusal::Member(Barred::Expelled) => 4,
             Refusal::Member(Barred::Full) => 5,
+            Refusal::User(_) | Refusal::Unseen(_) => 6,
             _ => 0,
         }
     }
@@ -127,6 +137,10 @@ impl Refusal {
             Some(3) => Refusal::Member(Barred::Unlisted),
             Some(4) => Refusal::Member(Barred::Expelled),
             Some(5) => Refusal::Member(Barred::Full),
+            Some(6) => Refusal::TurnedAway(
+                "it does not see that both are of one user, who alone takes part without a secret; give all the same secret \
+                 (TWEED_SECRET_FILE, docs/security.md)",
+            ),
             _ => Refusal::TurnedAway("its own output says why"),
         }
     }
@@ -180,7 +194,18 @@ impl fmt::Display for Refusal {
             Refusal::Crowd => write!(f, "too many callers were waiting at once"),
             Refusal::User(uid) => write!(
                 f,
-                "it belongs to another user (number {uid}); set TWEED_TRANSPORT=tcp to share no memory with it"
+                "it belongs to another user of this machine (number {uid}). If that user takes part, give all the same secret \
+                 (TWEED_SECRET_FILE, docs/security.md) and TWEED_TRANSPORT=tcp, as memory is shared within one user only"
+            ),
+            Refusal::Unseen(why) => write!(
+                f,
+                "the kernel does not say which user it belongs to ({why}), and without a secret only processes of one user \
+                 take part; give all the same secret (TWEED_SECRET_FILE, docs/security.md)"
+            ),
+            Refusal::Afar => write!(
+                f,
+                "its address is not loopback, and without a secret nothing else is called; give all the same secret \
+                 (TWEED_SECRET_FILE, docs/security.md), or let it listen on 127.0.0.1"
             ),
             Refusal::TurnedAway(why) => write!(f, "it turned this process away; {why}"),
             Refusal::System(error) => write!(f, "{error}"),

@@ -12,6 +12,7 @@ use tweed_proto::hub::{Key, MostQueued};
 
 use crate::connect::admission::deadline_stream::{connect, DeadlineStream};
 use crate::connect::admission::Keys;
+use crate::connect::same_user::{check_address, check_called, check_other_end};
 use crate::framing::greeting::{self, Kind};
 use crate::framing::preamble::{self, Purpose};
 use crate::framing::{Refusal, MAX_GREETING};
@@ -25,6 +26,8 @@ use crate::sync::stop::Stop;
 pub struct HubOptions {
     /// What admits; `None`: on loopback alone.
     pub secret: Option<Secret>,
+    /// The network namespace of a testbed, in which no secret is needed.
+    pub testbed: Option<String>,
     /// Keeps the process's key across restarts; `None`: a new one each time.
     pub key_file: Option<PathBuf>,
     /// A link whose other end does not acknowledge for so long has ended.
@@ -74,8 +77,13 @@ impl Introductions {
         self.prepare(socket)?;
         let mut wire = DeadlineStream::until_shut(socket, self.options.patience);
         preamble::exchange(&mut wire, Purpose::Hub)?;
-        proven();
-        let met = answer(&mut wire, &self.party(), |_| {});
+        // The secret proves who may come in; without it, the other end has to be of this process's user.
+        let same =
+            if self.options.secret.is_some() { Ok(()) } else { check_other_end(socket, self.testbed()) };
+        let met = same.and_then(|()| {
+            proven();
+            answer(&mut wire, &self.party(), |_| {})
+        });
         if let Some(refusal) = met.as_ref().err().filter(|&why| *why != Refusal::Late) {
             turn_away(socket, refusal);
         }
@@ -107,12 +115,18 @@ impl Introductions {
         until: Instant,
         stop: &Stop,
     ) -> Result<(Arc<TcpStream>, Session), Refusal> {
+        if self.options.secret.is_none() {
+            check_address(address, self.testbed())?;
+        }
         let left = || until.saturating_duration_since(Instant::now());
         let unanswered = |refusal| if refusal == Refusal::Late { Refusal::Unanswered } else { refusal };
         let socket = connect(address, left(), stop).map_err(|e| unanswered(e.into()))?;
         self.prepare(&socket)?;
         let mut wire: Wire<'_> = DeadlineStream::new(&socket, left(), stop);
         preamble::exchange(&mut wire, Purpose::Hub).map_err(unanswered)?;
+        if self.options.secret.is_none() {
+            check_called(&socket, &mut wire, self.testbed())?;
+        }
         let mut session = call(&mut wire, &self.party(), &[])?;
         if key.is_some_and(|key| key != session.key) {
             return Err(Refusal::OtherHub);
@@ -120,6 +134,10 @@ impl Introductions {
         let welcome = greeting::read(&mut wire, Kind::Greeting, MAX_GREETING)?;
         session.open(&welcome)?;
         Ok((Arc::new(socket), session))
+    }
+
+    fn testbed(&self) -> Option<&str> {
+        self.options.testbed.as_deref()
     }
 
     fn prepare(&self, socket: &TcpStream) -> io::Result<()> {

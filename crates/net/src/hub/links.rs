@@ -16,11 +16,11 @@ use tweed_proto::hub::{Body, Key, Roster};
 
 use super::introduction::{turn_away, welcome, HubOptions, Introductions};
 use super::stream::{Scratch, Stream, Turn};
-use crate::connect::admission::listener::{Admitting, Listener};
+use crate::connect::admission::listener::{listening_thread, Admitting, Listener};
 use crate::connect::admission::Refusals;
+use crate::connect::same_user::check_address;
 use crate::framing::Refusal;
 use crate::link::sockopt::tcp_info;
-use crate::process::namespace;
 use crate::secure::{Held, Identity, Session};
 use crate::sync::stop::{Stop, SLICE};
 use crate::sync::{LockRank, Mutex};
@@ -181,11 +181,11 @@ impl HubLinks {
     }
 
     /// Lets members call at `address`. Returns it, with the port if it was 0. Without a secret that is loopback, or an
-    /// address in the network namespace that is a testbed's.
-    pub fn listen(&self, address: SocketAddr, testbed: Option<&str>) -> Result<SocketAddr, EngineError> {
+    /// address in the network namespace that is a testbed's. The thread that listens has a name for people, such as "hub".
+    pub fn listen(&self, address: SocketAddr, name: &str) -> Result<SocketAddr, EngineError> {
         self.check_process()?;
-        let secret = self.shared.introductions.options.secret.is_some();
-        if !secret && !address.ip().is_loopback() && testbed != Some(&namespace("net")) {
+        let HubOptions { secret, testbed, .. } = &self.shared.introductions.options;
+        if secret.is_none() && check_address(address, testbed.as_deref()).is_err() {
             return Err(EngineError::Usage(format!(
                 "without a secret nothing listens on {address}, where strangers could call: give it and those that call the same \
                  secret, as TWEED_SECRET (make one with: openssl rand -hex 32), or let it listen on 127.0.0.1"
@@ -200,8 +200,7 @@ impl HubLinks {
         listener.listen().map_err(failed)?;
         let bound = listener.address().map_err(failed)?;
         let (one, admitting) = (Arc::clone(&listener), Arc::clone(&self.shared));
-        let thread =
-            std::thread::Builder::new().name("tweed-listen".into()).spawn(move || one.run(&admitting));
+        let thread = listening_thread(name, bound).spawn(move || one.run(&admitting));
         *listening = Some((listener, thread.map_err(failed)?));
         Ok(bound)
     }

@@ -75,10 +75,11 @@ impl Objects {
         // A link that is silent ends after half of it, and for the other half its process is called anew.
         let silence = silence / 2;
         let (most_queued, key_file) = (MOST_QUEUED, None);
-        let hub = HubOptions { secret, key_file, silence, patience, most_bytes: MOST_FRAME, most_queued };
+        let hub =
+            HubOptions { secret, testbed, key_file, silence, patience, most_bytes: MOST_FRAME, most_queued };
         let links = Arc::new(HubLinks::open(hub)?);
         let failed = |e: std::io::Error| EngineError::setup("objects cannot be shared", in_words(&e));
-        let bound = links.listen(address, testbed.as_deref())?;
+        let bound = links.listen(address, "objects")?;
         let descriptor = PeerDescriptor::new(Some(hex(&links.key())), Some(bound)).map_err(failed)?;
         let descriptor = PeerDescriptor { wire_only, ..descriptor };
         let (sums, jobs) = channel();

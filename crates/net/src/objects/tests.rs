@@ -27,7 +27,15 @@ fn descriptor(key: Option<String>) -> PeerDescriptor {
 fn state() -> (State, [Process; 2]) {
     let (secret, key_file, silence) = (None, None, Duration::from_secs(10));
     let most_queued = MostQueued { messages: 1000, longest: usize::MAX };
-    let hub = HubOptions { secret, key_file, silence, patience: silence, most_bytes: 1 << 20, most_queued };
+    let hub = HubOptions {
+        secret,
+        testbed: None,
+        key_file,
+        silence,
+        patience: silence,
+        most_bytes: 1 << 20,
+        most_queued,
+    };
     let links = Arc::new(HubLinks::open(hub).unwrap());
     let mut state = State::new(descriptor(None), COSTS, 1 << 30, links, channel().0);
     let others = [2, 3].map(|number| {

@@ -91,6 +91,11 @@ impl Listener {
     }
 }
 
+/// A thread that lets callers in. By its name others see what the port is for (`tweed doctor`); the kernel keeps 15 bytes of it.
+pub(crate) fn listening_thread(name: &str, address: SocketAddr) -> std::thread::Builder {
+    std::thread::Builder::new().name(format!("{name}:{}", address.port()))
+}
+
 /// The standard library would listen at once, and let others share the port.
 fn bind(address: SocketAddr, lasting: bool) -> io::Result<TcpListener> {
     let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };

@@ -12,8 +12,8 @@ use std::time::Duration;
 use crate::connect::admission::crowd::Crowd;
 use crate::connect::admission::listener::Admitting;
 use crate::connect::connector::Connector;
-use crate::connect::discovery::check_user;
 use crate::connect::local_handshake::challenge;
+use crate::connect::same_user::check_neighbour;
 use crate::framing::Refusal;
 
 const CALLER: &str = "a process on this host";
@@ -81,7 +81,7 @@ impl LocalListener {
 /// Sends it the challenge, if it is of this user.
 fn receive(caller: &UnixStream) -> Result<String, Refusal> {
     crate::link::fork::shut_in_children(caller);
-    check_user(caller)?;
+    check_neighbour(caller)?;
     caller.set_nonblocking(true)?;
     challenge(caller)
 }

@@ -15,7 +15,6 @@ until it knows, it keeps all that it has for a replica, which may be the hub by 
 from __future__ import annotations
 
 import atexit
-import os
 import queue
 import threading
 import time
@@ -70,7 +69,7 @@ class AggregatorLink(MemberLink):
                 "reach this one, such as 192.0.2.7:7071"
             )
         links.admit(None, _MOST_CALLERS)
-        self.place = links.listen(listen, os.environ.get("TWEED_TESTBED"))
+        self.place = links.listen(listen)
         self._service = Service(links, links.key, self._decoded)
         self._ways.made = self._service.left  # which may have taken it for a caller's
         # What is said, and over the how manieth link to the hub.

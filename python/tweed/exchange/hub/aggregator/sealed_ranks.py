@@ -43,7 +43,7 @@ class SealedRanks(KeyedLinks):
 
     def __init__(self, gather: Gather, hub: int) -> None:
         links = _opened()
-        place = links.listen(_here(), os.environ.get("TWEED_TESTBED"))
+        place = links.listen(_here())
         said = gather(f"{links.key}@{place}")
         keys = {key: rank for rank, key in enumerate(said) if rank != hub}
         links.admit(list(keys))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ def opened(credentials: Credentials, most_bytes: int = 4096) -> _core.HubLinks:
     return _core.HubLinks(
         secret=credentials.secret,
         secret_file=credentials.secret_file,
+        testbed=os.environ.get("TWEED_TESTBED"),
         key_file=credentials.key_file,
         most_bytes=most_bytes,
     )
