@@ -14,9 +14,15 @@ from torch.distributed import distributed_c10d
 @functools.cache
 def end_interrupted_blocks() -> None:
     """From now on, in this process. Torch keeps a block open that an exception has left: it puts the group's
-    next collectives into the block's list, and never makes them."""
+    next collectives into the block's list, and never makes them, without an error.
+
+    A torch whose manager is made otherwise is left as it is.
+    """
     manager: Any = distributed_c10d._coalescing_manager
-    block = manager.__wrapped__
+    block = getattr(manager, "__wrapped__", None)
+    cells = getattr(manager, "__closure__", None) or ()
+    if block is None or [cell.cell_contents for cell in cells] != [block]:
+        return
 
     @functools.wraps(block)
     def ended(
@@ -32,5 +38,4 @@ def end_interrupted_blocks() -> None:
             raise
 
     # Other modules have the manager by its own name: it stays, and what it calls is another.
-    (called,) = manager.__closure__
-    called.cell_contents = ended
+    cells[0].cell_contents = ended
