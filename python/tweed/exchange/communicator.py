@@ -223,7 +223,7 @@ class Communicator:
 
     @contextmanager
     def encoding(self) -> Iterator[None]:
-        """Within, codecs work."""
+        """Codecs work within this context; the timeline notes for how long."""
         began = time.monotonic()
         yield
         timeline.note("encode", began, time.monotonic())

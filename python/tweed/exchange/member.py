@@ -141,7 +141,7 @@ class Member:
         self.sampler = replace(self.sampler, repeats=repeats)
 
     def samples(self) -> list[int] | None:
-        """Those of its share that it has not computed yet, for `contribute`; None: nothing is left.
+        """The samples of its share that it has not computed yet, for `contribute`; None: nothing is left.
 
         There are none in it if there are more members than samples: it contributes nothing then, once.
         """
@@ -152,7 +152,7 @@ class Member:
 
     @property
     def ahead(self) -> Ahead:
-        """See there. No samples while others feed it."""
+        """Its samples in the steps ahead, as `Ahead` has them; none while others feed it."""
         if self.behind:
             return Ahead(self.key, self._members, self.sampler, None, ())
         return Ahead(self.key, self._members, self.sampler, self.deal, self._missing())

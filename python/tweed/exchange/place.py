@@ -37,7 +37,7 @@ class Place(Protocol):
         """Waits for `broadcast` and puts what came into the tensors."""
 
     def end_exchange(self) -> None:
-        """Counts an exchange."""
+        """Counts an exchange that has ended."""
 
     def plan(self) -> str | None:
         """The group's choice of schedules, if there is one and it is shown."""
@@ -78,7 +78,7 @@ class Alone:
         return []
 
     def receive(self, pending: Iterable[Any]) -> None:
-        """Nothing."""
+        """Does nothing, as nothing is pending."""
 
     def end_exchange(self) -> None:
         self.stats.exchanges += 1

@@ -112,7 +112,6 @@ class AggregatorLink(MemberLink):
 
     @property
     def keeps(self) -> bool:
-        """See `HubLink`."""
         seen = self._seen()
         return seen is None or seen.known
 

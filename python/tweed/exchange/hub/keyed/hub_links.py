@@ -101,7 +101,7 @@ class KeyedLinks:
 
     @property
     def numel(self) -> int:
-        """See `MemberLinks`."""
+        """The number of values of a sum."""
         return self._allowed.numel
 
     @numel.setter

@@ -79,7 +79,7 @@ Record = Began | Event | Committed
 
 
 def checksum(values: Tensor) -> int:
-    """Of `[numel]` values, as they are in memory."""
+    """The checksum of `[numel]` values, as they are in memory."""
     return zlib.crc32(values.contiguous().numpy().data)
 
 
@@ -126,7 +126,7 @@ class EventLog:
         self._write(frame + _CHECK.pack(zlib.crc32(frame)) + fixed, rest)
 
     def close(self) -> None:
-        """Ends it."""
+        """Closes the file of the log."""
         self._file.close()
 
     def _write(self, *parts: bytes | bytearray | memoryview) -> None:
@@ -185,8 +185,9 @@ class LoggedEvents:
 
 
 def _frames(file: BinaryIO, path: Path) -> Iterator[tuple[int, int, int]]:
-    """Of every record: where its body begins, how long that is, and its checksum. Whoever takes one may read
-    on; the next one is looked for behind the body. At the end the file stands behind the last whole one."""
+    """Yields where the body of every record begins, how long it is, and its checksum. Whoever takes one may
+    read on; the next one is looked for behind the body. At the end the file stands behind the last whole
+    one."""
     file.seek(0)
     _check_title(file.readline(64), path)
     at, size = file.tell(), os.fstat(file.fileno()).st_size

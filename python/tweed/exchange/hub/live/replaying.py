@@ -94,7 +94,7 @@ class Replaying:
                     yield version
 
     def state(self) -> dict[str, Any]:
-        """Of the hub's exchange, as in a checkpoint."""
+        """The state of the hub's exchange, as in a checkpoint."""
         return self._server_that_serves.state()
 
     @property
@@ -191,20 +191,20 @@ class NoLinks:
         return member
 
     def next(self, until: float) -> Sequence[News]:
-        """Nothing."""
+        """No news, as the log has it all."""
         return ()
 
     def tell(self, member: int, message: FromHub, model: Tensor | None) -> None:
-        """Nothing."""
+        """Sends nothing, as nobody hears it."""
 
     def flush(self) -> None:
-        """Nothing."""
+        """Waits for nothing, as nothing is sent."""
 
     def end(self, end: End, model: Tensor) -> None:
-        """Nothing."""
+        """Tells nobody, as nobody hears it."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Does nothing, as there are no links."""
 
     def state(self) -> dict[str, Any]:
         """As it was when the process began."""

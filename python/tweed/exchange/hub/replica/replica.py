@@ -97,7 +97,7 @@ class Divergence:
                 self._length = self.momentum * self._length + length
 
     def bound(self) -> float:
-        """See above."""
+        """The bound on the distance of the two models, as the class computes it."""
         m, count = self.momentum, len(self._missing)
         if m == 0:
             return sum(self._missing.values())

@@ -85,5 +85,6 @@ class Credentials:
 
     @property
     def anonymous(self) -> Credentials:
-        """The same secret and a new key: a process has one kind of links at a time with its own."""
+        """Credentials with the same secret and a new key: a process has one kind of links at a time with its
+        own."""
         return replace(self, key_file=None)
