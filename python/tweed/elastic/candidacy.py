@@ -135,7 +135,7 @@ class Candidacy:
                     self.learn(address)
 
     def close(self) -> None:
-        """Ends its links."""
+        """Ends the links of this candidacy."""
         self._asking.close()
         for dialer in self._dialers.values():
             dialer.close()

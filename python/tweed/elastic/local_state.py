@@ -100,7 +100,7 @@ class LocalState:
         self.tell()
 
     def follow(self, result: Tensor, where: Sequence[int]) -> None:
-        """The same at a joiner, which tells nobody."""
+        """As `take`, at a joiner, which tells nobody."""
         member = self._copy()
         member.take(result, where)
         self._control.step(member.counted)

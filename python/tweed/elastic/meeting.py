@@ -103,12 +103,12 @@ def _founders(place: str, prefix: str, agent: int, agents: int) -> tuple[Any, in
 
 
 def _first_workers(place: str, prefix: str, agent: int, agents: int) -> tuple[Any, int, int]:
-    """The same of the first worker of each agent."""
+    """As `_founders`, where only the first worker of each agent is one."""
     return PrefixStore(prefix, _store(place)), agent, agents
 
 
 def _of_torch(of_agents: bool) -> tuple[Any, int, int]:
-    """The same, as torch's own variables have it."""
+    """As `_founders`, by torch's own variables."""
     if of_agents:  # nobody has said where other agents are: it begins alone
         return HashStore(), 0, 1
     if missing := [name for name in _OF_FOUNDERS if name not in os.environ]:

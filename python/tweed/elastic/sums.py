@@ -105,7 +105,7 @@ class WholeSums:
 
 
 def _mark(step: int, size: int) -> int:
-    """Of a step: the sum of so many is exact in 24 bits, and unlikely that of others."""
+    """A mark of a step: the sum of `size` marks is exact in 24 bits, and is unlikely the sum of others."""
     return (step * 0x9E3779B1 % (1 << 32)) >> (8 + (size - 1).bit_length())
 
 

@@ -108,7 +108,7 @@ class Witness:
                 self._end_candidacy()
 
     def close(self) -> None:
-        """Ends its links."""
+        """Ends the links of this witness."""
         self._end_candidacy()
         self._linked.links.close()
 
@@ -118,7 +118,7 @@ class Witness:
             self._candidacy = None
 
     def _check_place(self) -> None:
-        """It is there."""
+        """Raises UsageError if the place that this witness is to take is none of the run."""
         key, known = self._linked.links.key, _witnesses(self._linked.node)
         if self._of not in (key, *known) and key not in known:
             raise UsageError(
@@ -159,6 +159,6 @@ class Witness:
 
 
 def _witnesses(node: _core.MemberNode) -> dict[str, str]:
-    """Those of the last epoch that it knows: by key, where members call it."""
+    """The witnesses of the last epoch that it knows: by key, where members call it."""
     epoch = node.epoch()
     return {} if epoch is None else {key: address for key, _, address in epoch[2]}
