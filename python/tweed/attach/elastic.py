@@ -185,7 +185,7 @@ class ElasticTraining(Run):
 
     @property
     def rank(self) -> int | None:
-        """Of this member among all, which changes with them; None: it is none yet."""
+        """The rank of this member among all, which changes with them; None: it is no member yet."""
         return self.members.index(self._key) if self._key in self.members else None
 
     @property
