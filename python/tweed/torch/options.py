@@ -270,7 +270,7 @@ def _read(name: str, env: Mapping[str, str]) -> object:
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """Reads "all_reduce=ring,broadcast=binomial"."""
+    """Reads pairs such as "all_reduce=ring,broadcast=binomial"."""
     pairs = [part.partition("=") for part in text.split(",") if part.strip()]
     if any(not sign for _, sign, _ in pairs):
         raise UsageError(f"TWEED_SCHEDULE must look like all_reduce=ring,broadcast=binomial, not {text!r}")
