@@ -153,7 +153,7 @@ def refuse(rank: int, size: int) -> None:
     with pytest.raises(StrategyError, match=r"Server\(rank=2\): among 2 ranks there is no such rank"):
         tweed.attach(model, optimizer, Strategy(collective=Server(2)))
     run = tweed.attach(model, optimizer)
-    with pytest.raises(UsageError, match="this rank is no server"):
+    with pytest.raises(UsageError, match="this rank is not a server"):
         run.serve()
     assert run.delivered == ()
 

@@ -69,7 +69,7 @@ class LocalState:
             return
         given = self.kept.given(state, self.member.sampler)
         if given.result is None:
-            raise DataError("the state is of no step that counts")
+            raise DataError("the state that members have given lacks the result of its last step")
         self._take_over(state, given, Member(self._control.key, given.sampler, given.result))
 
     def replace(self, state: State) -> None:

@@ -284,7 +284,9 @@ class Copy:
         data = self._results.pop(step).data
         behind = len(data) - like.numel() * like.element_size()
         if behind < 0 or behind % 8:
-            raise DataError(f"the result of step {step} has {len(data)} bytes, and others had another number")
+            raise DataError(
+                f"the result of step {step} has {len(data)} bytes, which do not fit the result here"
+            )
         where = struct.unpack(f"<{behind // 8}Q", data[len(data) - behind :])
         del data[len(data) - behind :]
         return from_bytes(data, like.dtype, like.shape), where

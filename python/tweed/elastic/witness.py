@@ -122,15 +122,15 @@ class Witness:
         key, known = self._linked.links.key, _witnesses(self._linked.node)
         if self._of not in (key, *known) and key not in known:
             raise UsageError(
-                f"{self._of} is no witness of this run, whose epoch {self.epoch} has "
-                f"{' and '.join(known) or 'none'}: say which of them is to be replaced"
+                f"{self._of} is not a witness of this run, whose epoch {self.epoch} has the witnesses "
+                f"{' and '.join(known) or '(none)'}: say which of them is to be replaced"
             )
 
     def _check_unused(self, node: _core.MemberNode) -> None:
         if number := node.epoch_number():
             raise UsageError(
-                f"{self._state} is of a witness of a run in whose epoch {number} another one has its place: "
-                "to take a place again, give another file by --state"
+                f"{self._state} belongs to a witness whose place another witness has in epoch {number} of "
+                "the run: to take a place again, give another file by --state"
             )
 
     def _heard(self, key: str, what: bytearray) -> None:

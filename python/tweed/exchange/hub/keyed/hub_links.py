@@ -200,7 +200,7 @@ class KeyedLinks:
         self._away -= self._done
 
     def flush(self) -> None:
-        """Nothing: nobody who comes when he likes is waited for."""
+        """Does nothing: members that come when they like are not waited for."""
 
     def end(self, end: End, model: Tensor) -> None:
         """Waits until all have hung up, and who was cut off has come back to hear it: half

@@ -180,7 +180,7 @@ class LoggedEvents:
             return _unpacked(body)
         except _NO_RECORD as error:
             raise DataError(
-                f"record {place} of the log {self.path}, at byte {at}, is none: {error}"
+                f"record {place} of the log {self.path}, at byte {at}, is not valid: {error}"
             ) from None
 
 
@@ -221,7 +221,7 @@ def _end(file: BinaryIO, path: Path) -> int:
 
 def _check_title(line: bytes, path: Path) -> None:
     if not (line.startswith(_TITLE) and line.endswith(b"\n")):
-        raise UsageError(f"{path} is no log of a hub: give the file of run.serve(log=...)")
+        raise UsageError(f"{path} is not the log of a hub: give the file that run.serve(log=...) has written")
     if (found := line.removeprefix(_TITLE).strip()) != b"%d" % _FORMAT:
         raise UsageError(
             f"the log {path} has format {found.decode(errors='replace')}, and this version of tweed reads "
@@ -294,7 +294,7 @@ def _unpacked(body: bytearray) -> Record:
         return Came(first, _whole_message(_loaded(body)), now)
     if kind == _BEGAN:
         return Began(**_loaded(body))
-    raise DataError(f"there is no kind {kind}")
+    raise DataError(f"there is no record of kind {kind}")
 
 
 def _message(body: bytearray, model_bytes: int) -> FromWorker:

@@ -164,8 +164,8 @@ class HubServer:
             return
         if self._begun:
             raise UsageError(
-                f"the hub has begun, and what it was given before is not in {path}: name a log at its first "
-                "run.serve(), and no other one after"
+                f"the hub has served already, and what it was given then is not in {path}: give log= to its "
+                "first run.serve(), and the same log to later ones"
             )
         params = [param.detach().cpu() for param in self._params.params]
         self._log = EventLog(path)

@@ -100,7 +100,7 @@ class Replaying:
     @property
     def _server_that_serves(self) -> _Again:
         if self._server is None:
-            raise DataError(f"{self._log} does not say with what its hub began: its first record is missing")
+            raise DataError(f"{self._log} does not say what its hub began with: its first record is missing")
         return self._server
 
     def _note(self, version: int) -> None:
@@ -120,7 +120,7 @@ class Replaying:
         try:
             self._optimizer.load_state_dict(dict(began.optimizer))
         except (ValueError, KeyError) as error:
-            raise UsageError(f"{self._log} is of another optimizer: {error}") from None
+            raise UsageError(f"{self._log} was written with another optimizer: {error}") from None
         owners = Owners(0, began.workers + 1, self._strategy.aggregate, server=0)
         self._server = _Again(trained, Alone(Stats(), owners), self._strategy, NoLinks())
         self._server.load(began.state)
@@ -139,10 +139,12 @@ class Replaying:
     def _check_terms(self, theirs: Sequence[str]) -> None:
         ours = terms(self._model, self._strategy, {})
         if ours[0] != theirs[0]:
-            raise StrategyError(f"{self._log} is of {theirs[0]}, and this is {ours[0]}")
+            raise StrategyError(
+                f"{self._log} was written with {theirs[0]}, and {ours[0]} was given: give the former"
+            )
         if ours != list(theirs):
             difference = greetings.difference(list(theirs), ours)
-            raise UsageError(f"{self._log} is of another model: {difference}")
+            raise UsageError(f"{self._log} was written with another model: {difference}")
 
     def _check(self, committed: Committed) -> None:
         if not self._unchecked or self._unchecked[0] != committed.version:

@@ -140,7 +140,8 @@ class Replica:
     def __post_init__(self) -> None:
         if not replicable(self.aggregate):
             raise UsageError(
-                f"{self.aggregate!r} may rest on what only the hub has: a replica is for rules that are sums"
+                f"{self.aggregate!r} may depend on values that only the hub has, so a replica cannot follow "
+                "it: train without a replica, or take a rule that is a sum, such as Mean or Weighted"
             )
         self._gathered = self.aggregate.start()
 

@@ -256,7 +256,7 @@ class Why(Enum):
     LATE = "too many updates were committed since the version that it was computed on"
     EXPIRED = "its lease has ended"
     UNKNOWN = "there is no such task"
-    ABSURD = "its description is: so many samples or bytes cannot be"
+    ABSURD = "its description is: nobody can have this many samples or bytes"
     NOT_GRANTED = "it was sent without a grant"
 
 
