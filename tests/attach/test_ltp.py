@@ -150,10 +150,10 @@ def test_models_that_differ_have_one_average_though_the_network_loses() -> None:
 def refuse(rank: int, size: int) -> None:
     model = Values()
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    with pytest.raises(StrategyError, match=r"Server\(rank=2\): among 2 ranks there is no such rank"):
+    with pytest.raises(StrategyError, match=r"Server\(rank=2\) needs rank 2 and at least one worker"):
         tweed.attach(model, optimizer, Strategy(collective=Server(2)))
     run = tweed.attach(model, optimizer)
-    with pytest.raises(UsageError, match="this rank is no server"):
+    with pytest.raises(UsageError, match="this rank is not a server"):
         run.serve()
     assert run.delivered == ()
 

@@ -121,7 +121,7 @@ def _no_sync(trainee: Trainee, run: ElasticTraining) -> None:
             "the same samples: give batch=",
         ),
         (_late, r"before run\.batches"),
-        (lambda trainee, run: run.keep("model", trainee.schedule), "of that name already"),
+        (lambda trainee, run: run.keep("model", trainee.schedule), "this name is taken"),
         (lambda trainee, run: run.keep("a number", 3), "needs state_dict"),
         (lambda trainee, run: run.keep("an object", Odd()), "plain values and tensors"),
         (_no_sync, r"batches\(at_most=n\)|batches of"),
@@ -150,7 +150,7 @@ def attach(**options: Any) -> None:
     ("options", "words"),
     [
         ({"elastic": Elastic(1, 1), "hub": "K@h:1"}, "give elastic alone"),
-        ({"elastic": Elastic(1, 1)}, "who are the other members"),
+        ({"elastic": Elastic(1, 1)}, "this process does not know the other members"),
     ],
 )
 def test_attach_says_what_members_lack(

@@ -92,7 +92,7 @@ def _replays(run: RunFolder) -> None:
         (["serve", "digits", "--strategy", "every_step"], "has no hub"),
         (["serve", "nothing"], "there is no task"),
         (["serve", "digits", "--members", "missing"], "list of members cannot be read"),
-        (["join", "example.org:7070"], "whose key"),
+        (["join", "example.org:7070"], "is missing: give KEY@"),
         (["join", "127.0.0.1:1", "--listen", "127.0.0.1:0"], "add --aggregator"),
         (["join", "0" * 64 + "@127.0.0.1:1"], "nothing listens there"),
     ],

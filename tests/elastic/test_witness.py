@@ -65,7 +65,7 @@ def test_who_joins_finds_a_witness_in_the_place_of_one_that_is_lost_for_good(tmp
         lost, of = addresses[0].partition("@")[0], addresses[1].partition("@")[2]
         ranks = kept.enter_context(Ranks(outlives, 3, store.port, addresses))
         wait(lambda: voters[1].epoch == 1)
-        with pytest.raises(UsageError, match="is no witness of this run, whose epoch 1 has"):
+        with pytest.raises(UsageError, match="is not a witness of this run, whose epoch 1 has"):
             wrong = Witness("127.0.0.1:0", tmp_path / "wrong", replaces=Replaces("0" * 64, of))
             kept.enter_context(closing(wrong))
             while True:
@@ -107,7 +107,9 @@ def test_a_new_witness_gets_its_place_though_the_member_that_it_called_is_lost(t
         again = ends.enter_context(witnessing(tmp_path / "old", listen=at))
         assert (again.resumed, again.called_at) == (1, at)
         wait(lambda: new.standing == "settled" and again.standing == "evicted")
-    with pytest.raises(UsageError, match=r"old is of a witness of a run in whose epoch \d another one has"):
+    with pytest.raises(
+        UsageError, match=r"old belongs to a witness whose place another witness has in epoch \d"
+    ):
         Witness("127.0.0.1:0", tmp_path / "old", replaces=replaces)
     with closing(Witness("127.0.0.1:0", tmp_path / "new", replaces=replaces)) as one:
         assert one.resumed == new.epoch and one.called_at == new.address.partition("@")[2]
@@ -128,7 +130,7 @@ def test_a_new_witness_says_what_keeps_it_from_its_place_and_goes_on(
         ends.callback(members[0].close)
         wait(lambda: new.standing == "settled")
     with witnessing(tmp_path / "third", Replaces(old.address, "127.0.0.1:1")):
-        wait(lambda: "Say with --of who else is of it: addresses of members or witnesses" in caplog.text)
+        wait(lambda: "Give more addresses of its members or witnesses with --of" in caplog.text)
 
 
 def test_an_address_where_another_process_is_by_now_ends_a_new_witness_only_if_it_was_told_of_it(
@@ -146,7 +148,7 @@ def test_an_address_where_another_process_is_by_now_ends_a_new_witness_only_if_i
 
 def test_each_obstacle_of_a_new_witness_has_its_own_words() -> None:
     of = partial(candidacy.obstacle, "a:1")
-    assert "with --of who else" in of(answers=False, calls=False)
+    assert "Give more addresses" in of(answers=False, calls=False)
     assert "at a:1: it must listen" in of(answers=True, calls=False)
     assert of(answers=True, calls=True) == of(answers=False, calls=True)
     seen = candidacy.Obstacle(since=0.0)
@@ -158,7 +160,7 @@ def test_all_that_begin_are_given_the_same_witnesses() -> None:
     store, given = dist.HashStore(), f"{1:064x}@127.0.0.1:70"
     store.set(meeting._VOTERS, json.dumps([[f"{1:064x}", 3, "127.0.0.1:70"]]))
     assert meeting._voters(store, 1, Elastic(1, 2, witnesses=(given,))) == [(f"{1:064x}", 3, "127.0.0.1:70")]
-    with pytest.raises(UsageError, match=r"give Elastic\(witnesses=...\) the same at all"):
+    with pytest.raises(UsageError, match=r"give all processes the same Elastic\(witnesses=...\)"):
         meeting._voters(store, 1, Elastic(1, 2))
 
 
@@ -247,7 +249,7 @@ def test_witnesses_that_cannot_be_are_errors() -> None:
         with pytest.raises(UsageError):
             Elastic(1, 2, witnesses=witnesses)
     for count in (2, 4):
-        with pytest.raises(UsageError, match=rf"as many may be lost as of {count - 1}\. Give 1, 3 or 5"):
+        with pytest.raises(UsageError, match=rf"no more may be lost than of {count - 1}\. Give 1, 3 or 5"):
             Elastic(1, 2, witnesses=tuple(f"{number:064x}@127.0.0.1:{number + 1}" for number in range(count)))
     elastic = Elastic(1, 2, witnesses=(f"{'0' * 64}@127.0.0.1:1",))
     with pytest.raises(PeerLost, match=r"127.0.0.1:1"):

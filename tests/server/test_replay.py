@@ -315,8 +315,8 @@ def test_what_is_no_log_or_of_another_format_is_said(log: Path, tmp_path: Path) 
     strategy, other = STRATEGIES["models"], tmp_path / "other"
     wrong(DataError, "cannot be read", lambda: again(tmp_path / "missing", strategy))
     other.write_text("something else\n")
-    wrong(UsageError, "is no log of a hub", lambda: again(other, strategy))
-    wrong(UsageError, "is no log of a hub", lambda: EventLog(other))
+    wrong(UsageError, "is not the log of a hub", lambda: again(other, strategy))
+    wrong(UsageError, "is not the log of a hub", lambda: EventLog(other))
     assert other.read_text() == "something else\n"
     other.write_bytes(log.read_bytes().replace(b"log 4\n", b"log 1\n", 1))
     wrong(UsageError, "has format 1", lambda: again(other, strategy))
@@ -331,7 +331,11 @@ def test_a_log_begins_with_its_hub_and_is_of_one_run(log: Path, tmp_path: Path) 
     run = tweed.serve(model, optimizer, strategy, fewest=2)
     with members(*[lambda n=number: member(run.address, n, strategy) for number in range(2)]):
         run.serve(commits=1)
-        wrong(UsageError, "the hub has begun", lambda: run.serve(commits=2, log=tmp_path / "b.log"))
+        wrong(
+            UsageError,
+            "the hub has served already",
+            lambda: run.serve(commits=2, log=tmp_path / "b.log"),
+        )
     run.detach()
     kept = run.state_dict()
     other = tweed.serve(model, optimizer, strategy)  # goes on from a checkpoint of another run

@@ -302,10 +302,10 @@ def test_what_cannot_be_served_is_said(given: dict[str, Any], error: type[Except
 @pytest.mark.parametrize(
     ("hub", "error", "text"),
     [
-        ("example.org:7070", UsageError, "whose key"),
-        ("abc@127.0.0.1:7070", UsageError, "is no key of a hub"),
-        ("127.0.0.1", UsageError, "is no hub"),
-        ("127.0.0.1:99999", UsageError, "is no hub"),
+        ("example.org:7070", UsageError, "is missing: give KEY@"),
+        ("abc@127.0.0.1:7070", UsageError, "is not the key of a hub"),
+        ("127.0.0.1", UsageError, "is not the address of a hub"),
+        ("127.0.0.1:99999", UsageError, "is not the address of a hub"),
     ],
 )
 def test_what_is_no_hub_is_said(hub: str, error: type[Exception], text: str) -> None:

@@ -16,7 +16,7 @@ const ABI: u32 = 1;
 const OK: u32 = 0;
 const PENDING: u32 = 1;
 
-/// `tweed_segment`.
+/// A piece of memory: `tweed_segment` of the C table.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct CSegment {
@@ -24,7 +24,7 @@ struct CSegment {
     bytes: u64,
 }
 
-/// `tweed_request`.
+/// What an operation is asked to do: `tweed_request` of the C table.
 #[repr(C)]
 struct CRequest {
     operation: u32,
@@ -43,7 +43,7 @@ struct CRequest {
     shape: *const c_char,
 }
 
-/// `tweed_op`.
+/// The handle of an operation: `tweed_op` of the C table.
 struct COp {
     group: Arc<Group>,
     op: Arc<Op>,
@@ -52,7 +52,7 @@ struct COp {
 
 type Callback = extern "C" fn(*mut c_void);
 
-/// `tweed_table`.
+/// The functions that C code calls: `tweed_table`.
 #[repr(C)]
 pub struct Table {
     abi: u32,

@@ -53,12 +53,12 @@ impl Group {
         Ok(())
     }
 
-    /// This process's rank.
+    /// This process's rank in the group.
     pub fn rank(&self) -> Rank {
         self.members.rank
     }
 
-    /// Of members that come and go, whose group it is; `None`: of no such group.
+    /// The epoch of members that come and go, if the group is of such; `None`: it is not.
     pub fn epoch(&self) -> Option<u64> {
         self.members.epoch
     }
@@ -125,7 +125,7 @@ impl Group {
         self.driver.engine.lock().notes(self.members.number)
     }
 
-    /// That memory of this rank loses no parts in any contribution to this group; of 0 bytes: it may again.
+    /// Memory of this rank loses no parts in any contribution to this group from now on; of 0 bytes: it may again.
     pub fn keep_whole(&self, address: usize, bytes: usize) {
         self.driver.engine.lock().keep_whole(self.members.number, address as u64, bytes as u64);
     }

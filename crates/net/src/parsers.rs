@@ -17,7 +17,7 @@ use tweed_proto::hub::Assembly;
 use tweed_proto::members;
 use tweed_proto::objects::Frame;
 
-/// A parser.
+/// A parser, which says whether it takes the bytes.
 pub type Parser = fn(&[u8]) -> bool;
 
 /// All of them, by name.

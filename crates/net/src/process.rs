@@ -18,8 +18,8 @@ pub(crate) fn state(process: &str) -> Option<char> {
     stat(process).map(|(state, _)| state)
 }
 
-/// That process has ended. Its number may belong to another by now, which started later. One of another user may be
-/// hidden from us; the kernel still says that there is one.
+/// Whether that process has ended. Its number may belong to another by now, which started later. A process of another
+/// user may be hidden from us; the kernel still says that there is one.
 pub(crate) fn has_ended(pid: u32, started: u64) -> bool {
     match stat(&pid.to_string()) {
         Some((state, since)) => since != started || matches!(state, 'Z' | 'X'),
@@ -31,7 +31,7 @@ pub(crate) fn has_ended(pid: u32, started: u64) -> bool {
     }
 }
 
-/// State and start.
+/// The state of a process and when it started.
 fn stat(process: &str) -> Option<(char, u64)> {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The name before it stands in brackets, and may hold anything.

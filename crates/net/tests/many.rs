@@ -19,14 +19,14 @@ use tweed_schedule::{Collective, Send};
 const ROLE: &str = "TWEED_MANY";
 /// Begins each line that is meant for the first process; the test harness prints others.
 const MARK: &str = "many: ";
-/// For hundreds of processes on few cores.
+/// The patience for hundreds of processes on few cores.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// What a process takes.
 #[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 struct Footprint {
     descriptors: f64,
-    /// Of memory that is shared with others.
+    /// How much memory is shared with others.
     mapped_mib: f64,
     address_mib: f64,
     resident_mib: f64,

@@ -13,7 +13,7 @@ use tweed_net::{EngineError, Group, GroupConfig, GroupSpec, Node, Operation, Pla
 
 const OURS: &str = "a secret of the tests";
 
-/// By rank, whether it listens.
+/// Nodes by rank; `listen` says which of them listen.
 fn nodes(listen: &[bool], text: Option<&str>) -> Vec<Node> {
     let start = |&listens: &bool| {
         start_with(true, |admission| {

@@ -18,7 +18,7 @@ const PACKET: u32 = 1452;
 
 #[derive(Clone, Copy)]
 struct Network {
-    /// Packets of 1000.
+    /// How many packets of 1000 are lost.
     lost: u64,
     bits_per_us: u64,
     delay: Duration,

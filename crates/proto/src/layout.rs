@@ -23,7 +23,7 @@ pub struct Layout {
     /// Peers read this rank's buffer itself, not a staged copy. Only where
     /// [`Program::allows_in_place`](crate::Program::allows_in_place).
     pub in_place: bool,
-    /// By rank.
+    /// How each rank is reached.
     pub reach: Vec<Reach>,
 }
 

@@ -11,7 +11,7 @@ use summation_order::collect_inputs;
 /// All sends of one value of one chunk. Peers on this host read it from one place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
-    /// Which chunk.
+    /// The number of the chunk.
     pub chunk: u32,
     /// How many arrivals this rank has taken in before: 0 is the value it started with.
     pub version: u32,
@@ -32,7 +32,7 @@ pub struct Output {
 /// All arrivals of one chunk in one step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Input {
-    /// Which chunk.
+    /// The number of the chunk.
     pub chunk: u32,
     /// The value's version once this is taken in; at least 1.
     pub version: u32,
@@ -59,16 +59,16 @@ pub struct Input {
 /// Something an output waits for beyond its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// That input has been taken in.
+    /// This input has been taken in.
     Input(u32),
-    /// That output has been exposed.
+    /// This output has been exposed.
     Output(u32),
 }
 
 /// One rank's part of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Whose part.
+    /// The rank whose part it is.
     pub rank: Rank,
     /// How many take part.
     pub ranks: u32,
@@ -272,7 +272,7 @@ struct Part {
     in_order: bool,
 }
 
-/// By rank; the parts of ranks that are not wanted stay empty.
+/// The parts of all ranks; those of ranks that are not wanted stay empty.
 fn collect_parts(schedule: &Schedule, wanted: impl Fn(Rank) -> bool) -> Vec<Part> {
     let step = |&other: &u32| schedule.sends()[other as usize].step;
     let in_order = schedule.sends().iter().all(|s| s.after.iter().all(|other| step(other) <= s.step));

@@ -22,7 +22,7 @@ pub(crate) struct InputState {
     pub(crate) stage: InputStage,
 }
 
-/// See the theory of operation in `executor`.
+/// How far a slice of an input has come; the theory of operation in `executor` describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum InputStage {
     Waiting,
@@ -41,7 +41,7 @@ pub(crate) struct OutputState {
     pub(crate) unread: u32,
 }
 
-/// See the theory of operation in `executor`.
+/// How far a slice of an output has come; the theory of operation in `executor` describes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum OutputStage {
     #[default]

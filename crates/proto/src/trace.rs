@@ -22,23 +22,23 @@ pub use recorder::Recorder;
 /// What an executor was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// [`Executor::handle_ready`].
+    /// What [`Executor::handle_ready`] was given.
     Ready {
-        /// Which piece.
+        /// The number of the slice.
         slice: u32,
         /// Index of the send in the schedule.
         send: u32,
-        /// What.
+        /// What is ready there.
         ready: Ready,
     },
-    /// [`Executor::handle_read`].
+    /// What [`Executor::handle_read`] was given.
     Read {
-        /// Which piece.
+        /// The number of the slice.
         slice: u32,
         /// Index of the send in the schedule.
         send: u32,
     },
-    /// [`Executor::handle_gone`].
+    /// What [`Executor::handle_gone`] was given.
     Gone(Rank),
     /// [`Executor::finished`], for the action of this number: those that want an answer count from 0.
     Finished(u32),
@@ -47,7 +47,7 @@ pub enum Event {
 /// One line of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// Something went in.
+    /// Something that went in.
     In(Event),
     /// Something came out of [`Executor::poll`].
     Out(Action),
@@ -58,9 +58,9 @@ pub enum Entry {
 pub struct Trace {
     /// What was run; its topology is not kept.
     pub schedule: Schedule,
-    /// By whom.
+    /// The rank that wrote it.
     pub rank: Rank,
-    /// With which sizes.
+    /// The sizes that it ran with.
     pub layout: Layout,
     /// What happened, in order.
     pub entries: Vec<Entry>,
@@ -95,7 +95,7 @@ pub enum TraceError {
     #[error("entry {entry}: action {number} is not under way")]
     NotUnderWay {
         entry: usize,
-        /// Which action.
+        /// The number of the action.
         number: u32,
     },
     /// The executor did something else than what was recorded.

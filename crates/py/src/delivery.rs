@@ -42,7 +42,7 @@ pub struct PyLosses {
 
 #[pymethods]
 impl PyLosses {
-    /// That memory of this rank loses no parts in any contribution; of 0 bytes: it may again.
+    /// Memory of this rank loses no parts in any contribution from now on; of 0 bytes: it may again.
     fn keep_whole(&self, py: Python<'_>, address: usize, bytes: usize) -> PyResult<()> {
         self.inner.with(py, |group| group.keep_whole(address, bytes))
     }
@@ -79,7 +79,7 @@ impl PyDelivery {
         self.inner.sent.bytes
     }
 
-    /// Those of them that did not arrive.
+    /// How many of these bytes did not arrive.
     #[getter]
     fn lost_bytes(&self) -> u64 {
         self.inner.sent.lost

@@ -191,7 +191,7 @@ pub struct PyGroup {
 
 #[pymethods]
 impl PyGroup {
-    /// This process's rank.
+    /// This process's rank in the group.
     #[getter]
     fn rank(&self) -> u32 {
         self.inner.rank()

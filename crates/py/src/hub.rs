@@ -121,7 +121,7 @@ impl PyHubLinks {
         self.inner.allow(link, most_bytes);
     }
 
-    /// Ends a link.
+    /// Ends a link, and says why.
     fn cut(&self, py: Python<'_>, link: u64, why: &str) {
         py.detach(|| self.inner.cut(link, why));
     }

@@ -36,7 +36,7 @@ pub struct PyGroupMetrics {
 
 #[pymethods]
 impl PyGroupMetrics {
-    /// This process's rank.
+    /// This process's rank in the group.
     #[getter]
     fn rank(&self, py: Python<'_>) -> PyResult<u32> {
         self.inner.with(py, Group::rank)
@@ -48,7 +48,7 @@ impl PyGroupMetrics {
         self.inner.with(py, Group::ranks)
     }
 
-    /// Of members that come and go, whose group it is; else `None`.
+    /// The epoch of members that come and go, if the group is of such; else `None`.
     #[getter]
     fn epoch(&self, py: Python<'_>) -> PyResult<Option<u64>> {
         self.inner.with(py, Group::epoch)

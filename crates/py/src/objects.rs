@@ -44,13 +44,13 @@ impl Drop for PyObjectMemory {
 
 #[pymethods]
 impl PyObjectMemory {
-    /// Of its elements.
+    /// The type of its elements.
     #[getter]
     fn dtype(&self) -> String {
         self.dtype.to_string()
     }
 
-    /// Of a list of arrays, which is flat: what tells its layout from others. Else None.
+    /// What tells the layout of a list of arrays, which is flat, from others. `None` if it is of no list.
     #[getter]
     fn list(&self) -> Option<u64> {
         self.list
@@ -110,7 +110,7 @@ impl PyObjects {
         Ok(PyObjects { inner: Detached::new(opened.map_err(|e| engine_error(py, &e))?) })
     }
 
-    /// By which others reach this process.
+    /// The descriptor by which others reach this process.
     #[getter]
     fn descriptor<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, self.inner.descriptor())
@@ -259,7 +259,7 @@ impl PyObjects {
         py.detach(|| self.inner.largest_block())
     }
 
-    /// It has left.
+    /// Whether this process has left.
     #[getter]
     fn is_closed(&self, py: Python<'_>) -> bool {
         py.detach(|| self.inner.is_closed())

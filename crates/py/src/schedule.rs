@@ -229,7 +229,7 @@ impl PySchedule {
         Ok(if time == Duration::MAX { f64::INFINITY } else { time.as_secs_f64() })
     }
 
-    /// The same collective for another root; one without a root comes back as it is.
+    /// A schedule of the same collective for another root; one without a root comes back as it is.
     fn rotated(&self, py: Python<'_>, root: u32) -> PyResult<PySchedule> {
         let inner = self.inner.rotated(root).map_err(|error| schedule_error(py, &error))?;
         Ok(PySchedule { inner })

@@ -48,7 +48,7 @@ class RefuseDdp:
         return partial, (no_check,)
 
     def remove(self) -> None:
-        """Ends it."""
+        """Ends the watch over forward passes."""
         self._handle.remove()
 
 

@@ -88,16 +88,19 @@ def check_place(strategy: Strategy, model: nn.Module, size: int) -> None:
     """Raises StrategyError if the strategy does not suit a group of `size`, or where the model lies."""
     server = strategy.collective
     if server is not None and not (server.rank < size and size >= 2):
-        raise StrategyError(f"collective={server!r}: among {size} ranks there is no such rank and a worker")
+        raise StrategyError(
+            f"collective={server!r} needs rank {server.rank} and at least one worker, and the group has only "
+            f"{size} ranks"
+        )
     if strategy.hub is not None and strategy.aggregate.compares and size < 4:
         raise StrategyError(
-            f"aggregate={strategy.aggregate!r} compares contributions, and behind {server!r} there are only "
-            f"{size - 1} workers: it needs three"
+            f"aggregate={strategy.aggregate!r} compares contributions, and {server!r} has only {size - 1} "
+            "workers: start at least three workers, or take another rule"
         )
     if strategy.hub is not None and strategy.hub.privacy is not None and strategy.hub.rank != 0:
         raise StrategyError(
-            f"collective={strategy.hub!r}: a run begins with the model and the buffers of rank 0, which "
-            "would leave a worker without noise. Let the hub be rank 0"
+            f"collective={strategy.hub!r}: a run begins with the model and the buffers of rank 0, which a "
+            "worker would give away without noise. Let the hub be rank 0"
         )
     devices = {str(param.device) for param in model.parameters()} - {"cpu"}
     if strategy.may_lose and devices:

@@ -129,8 +129,8 @@ class ElasticTraining(Run):
             return met()
         if isinstance(elastic, Control) and not replica.leads:
             raise UsageError(
-                "elastic=control of a process that is not the first of its replica: that one is the member, "
-                "and gives its control; the others give Elastic(...)"
+                "elastic=control was given by a process that is not the first of its replica. Only the first "
+                "one is the member, and gives its control; let the others give Elastic(...)"
             )
         self._terms += [f"replicas of {replica.size} processes", *replica.placements]
         found: tuple[str, str] = replica.led("the meeting of members", met)
@@ -185,7 +185,7 @@ class ElasticTraining(Run):
 
     @property
     def rank(self) -> int | None:
-        """Of this member among all, which changes with them; None: it is none yet."""
+        """The rank of this member among all, which changes with them; None: it is no member yet."""
         return self.members.index(self._key) if self._key in self.members else None
 
     @property
@@ -214,7 +214,7 @@ class ElasticTraining(Run):
         if self._elastic is not None:
             raise UsageError(f"keep({name!r}): members have begun already; call it before run.batches()")
         if name in self._trained or name in self._kept:
-            raise UsageError(f"keep({name!r}): there is one of that name already; take another")
+            raise UsageError(f"keep({name!r}): this name is taken; give another")
         if isinstance(self._gradients, MemberMovement) and follows_models(kept, list(self._optimizers)):
             raise UsageError(
                 f"keep({name!r}, {type(kept).__name__}): within a round of local steps members' models and "

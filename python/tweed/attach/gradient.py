@@ -353,7 +353,7 @@ class GradientExchange:
 
     @property
     def differs(self) -> bool:
-        """See `Exchange`: models never differ."""
+        """Always False, as the models of ranks never differ."""
         return False
 
     def finish(self) -> None:
@@ -361,7 +361,7 @@ class GradientExchange:
         self.reducer.flush()
 
     def average(self, tensors: list[Tensor]) -> list[Tensor]:
-        """See `Exchange`: models are equal."""
+        """The `tensors` as they are, as the models of ranks are equal."""
         return tensors
 
     def state(self) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def move(buffers: Sequence[Tensor], begun: Sequence[Tensor], means: Iterator[Ten
 
 
 def _real(buffer: Tensor) -> Tensor:
-    """The same memory; of complex values as pairs."""
+    """A view of the same memory, in which complex values are pairs."""
     return torch.view_as_real(buffer) if buffer.is_complex() else buffer
 
 
@@ -66,7 +66,7 @@ class WholeModel:
         return {**dict(self._left_out()), **self._model.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """At all members."""
+        """Loads the model and the buffers that its own state leaves out, at all members."""
         left_out = dict(self._left_out())
         self._model.load_state_dict({name: value for name, value in state.items() if name not in left_out})
         for name, buffer in left_out.items():

@@ -74,7 +74,7 @@ class Loader:
         return self._feed.take(self._source, samples, self._upcoming)
 
     def keep(self, samples: tuple[int, ...]) -> Any:
-        """The same, loaded once until `drop`."""
+        """The batch of these samples, which is loaded once until `drop`."""
         if samples not in self._kept:
             self._kept[samples] = self.load(samples)
         return self._kept[samples]

@@ -42,8 +42,9 @@ def check_alone(model: DistributedDataParallel) -> None:
         raise UsageError(_MORE.format(group.size()))
     if model._comm_hooks:
         raise UsageError(
-            "the model's DistributedDataParallel has a communication hook already, and takes one for good: "
-            "members need it. Put the model into a new one; compression is a strategy's, such as top_k:0.01"
+            "the model's DistributedDataParallel already has a communication hook, which cannot be replaced, "
+            "and members need one of their own. Wrap the model in a new DistributedDataParallel; for "
+            "compression take a strategy, such as top_k:0.01"
         )
 
 

@@ -33,7 +33,8 @@ from tweed.errors import UsageError
 
 
 class MemberEvaluations(MemberSteps):
-    """See the module. In the place of `MemberSteps`, and made of the same."""
+    """The steps of members whose optimizer asks for several gradients in each. Takes the place of
+    `MemberSteps`, and is made of the same arguments."""
 
     _batch: tuple[int, ...] | None = None  # the first of the step
     _asks = False  # the closure computes

@@ -65,7 +65,7 @@ class MemberGradients(GradientReducer):
         self.sizes = self.sizes[0], self.sizes[1] + buffer.numel()
 
     def wanted(self) -> bool:
-        """See `GradientReducer`."""
+        """Always true once the run deals samples. Raises: UsageError before that."""
         if self.steps is None:
             raise UsageError(
                 "members that come and go learn from the run which samples are theirs: loop over "

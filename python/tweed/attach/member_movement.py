@@ -140,7 +140,7 @@ class MemberMovement:
         """The loop gets a batch."""
 
     def check_finite(self) -> None:
-        """Nothing: `take` looks."""
+        """Does nothing here, as `take` looks."""
 
     def after_step(self, norm: float | None) -> None:
         """Nothing: a round ends when the loop's body has."""
@@ -149,7 +149,7 @@ class MemberMovement:
         """Nothing: `MemberRounds.end` does it."""
 
     def average(self, tensors: list[Tensor]) -> list[Tensor]:
-        """See `Exchange`: the common model, which is what is trained."""
+        """The values of the common model for these tensors: that model is what is trained."""
         names = [name for one in self.buckets for name in one.names]
         whose = [*(self._params[name] for name in names), *self._buffers()]
         common = {id(one): spread_as(kept, one) for one, kept in zip(whose, self._common, strict=False)}
@@ -165,7 +165,8 @@ class MemberMovement:
         self.load_state_dict(state["outer"])
 
     def state_dict(self) -> dict[str, Any]:
-        """Of the outer optimizer, which is the same at all members: of each parameter, as that is spread."""
+        """The state of the outer optimizer, which is the same at all members; for each parameter, spread as
+        that is."""
         return {name: spread_as(view, param).clone() for name, view, param in self._outer_views()}
 
     @torch.no_grad()
@@ -182,4 +183,4 @@ class MemberMovement:
                     yield f"{field.name} of {name}", view, self._params[name]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing, as nothing is held."""

@@ -38,7 +38,7 @@ _FILLER = 2
 
 
 class Phase(Enum):
-    """Of an iteration."""
+    """The phase of an iteration, as the module has it."""
 
     OVER, DRAWN, COUNTED, VOID = auto(), auto(), auto(), auto()
 
@@ -194,7 +194,7 @@ class OptimizerSettings:
         self._optimizers = optimizers
 
     def state_dict(self) -> dict[str, Any]:
-        """By optimizer, those of its groups."""
+        """The settings of each optimizer's groups, by the optimizer's number."""
         each = enumerate(self._optimizers)
         return {str(number): [_settings(group) for group in one.param_groups] for number, one in each}
 

@@ -61,7 +61,7 @@ class PackedSums:
         """Nothing, as packets are of whole gradients."""
 
     def stop(self) -> bool:
-        """See `Sum`."""
+        """Always False, as nothing is started before a contribution is whole."""
         return False
 
     def __call__(

@@ -73,7 +73,7 @@ class Optimizers:
             ]
 
     def step(self) -> None:
-        """One of each."""
+        """Takes one step of each optimizer, and clears the gradients."""
         for optimizer in self._given:
             optimizer.step()
             optimizer.zero_grad()
@@ -92,7 +92,7 @@ class Optimizers:
             self._end(self._after)
 
     def forget(self) -> None:
-        """Removes the hooks."""
+        """Removes the hooks from the optimizers."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []

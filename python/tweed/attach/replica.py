@@ -153,7 +153,7 @@ class Replica:
             return values.broadcast(self._group, what, 0, classes=_CLASSES)
 
     def state(self, state: State | None) -> State:
-        """The same of a state."""
+        """The state that the first process has, at all processes."""
         with self.meets():
             return broadcast(state, self._group, 0, self._model_bytes)
 
@@ -216,12 +216,12 @@ class Whole:
         self._replica, self._name, self._kept = replica, name, kept
 
     def state_dict(self) -> dict[str, Any]:
-        """With whole tensors."""
+        """The state with whole tensors, to which all processes contribute."""
         self._replica.told(("state", self._name))
         return _whole(self._replica, self._kept)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """At all processes."""
+        """Loads a state with whole tensors at all processes."""
         self._replica.told(("load", self._name))
         load_whole(self._kept, self._replica.state(State(state)).tree)
 
@@ -283,7 +283,7 @@ class ReplicaRun:
         self._led("the begin of the run", begin)
 
     def due(self, first: Callable[[], None] | None = None) -> list[int] | None:
-        """See `ElasticRun.due`: the samples of all processes of the replica."""
+        """The samples that are due, of all processes of the replica, as `ElasticRun.due` has them."""
         if first is not None:
             self._first = first
 
@@ -294,18 +294,19 @@ class ReplicaRun:
         return found
 
     def begin_step(self) -> None:
-        """See `ElasticRun.begin_step`."""
+        """Begins a step, as `ElasticRun.begin_step` does."""
         self._led("the begin of a step", lambda: self._own.begin_step())
 
     def revert(self) -> None:
-        """See `ElasticRun.revert`."""
+        """Reverts a step that is broken off, as `ElasticRun.revert` does."""
         self._led("a step that is broken off", lambda: self._own.revert())
 
     def start(self, contribution: Tensor, ready: int) -> None:
         """Nothing, as its parts are spread over the processes."""
 
     def contribute(self, total: Tensor, samples: int) -> None:
-        """See `ElasticRun.contribute`: this process's shard of the sum, and what follows it."""
+        """Contributes as `ElasticRun.contribute` does: `total` is this process's shard of the sum, and what
+        follows it."""
         shard, rest = total.split_with_sizes([self._shard, self._rest])
         # What follows are means, of which each process has its own; and whether it wants to leave.
         rest = torch.cat([rest / self._replica.size, rest.new_tensor([self._replica.leaves])])
@@ -318,7 +319,7 @@ class ReplicaRun:
                 self._own.leave()
 
     def result(self) -> Tensor:
-        """See `ElasticRun.result`: the mean, of this process's shard, and what follows it."""
+        """The mean, as `ElasticRun.result` has it: this process's shard of it, and what follows that."""
         shards, rest = list[Tensor](), self._like.new_empty(self._rest + 2)
         if self._replica.leads:
             own, before = self._own, self._own.counted

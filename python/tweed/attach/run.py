@@ -122,9 +122,9 @@ class Run:
         self._check_covered()
         if self.strategy.exchange == "gradient" and torch._C._current_graph_task_id() != -1:
             raise UsageError(
-                "an optimizer steps within a backward pass, and gradients are exchanged: it would step by "
-                "this rank's own. Step after backward(); or take a strategy that exchanges models, such as "
-                "local_steps"
+                "an optimizer steps within a backward pass, before the gradients are exchanged: it would use "
+                "this rank's gradients alone. Step after backward(); or take a strategy that exchanges "
+                "models, such as local_steps"
             )
         if self._untrained is None:
             self._look()
@@ -232,7 +232,10 @@ class Run:
           the log cannot be gone on with; DataError if that is damaged.
         """
         if not self.serves:
-            raise UsageError(f"this rank is no server of {self.strategy!r}: it trains with data of its own")
+            raise UsageError(
+                f"this rank is not a server of {self.strategy!r}, but trains with data of its own: call "
+                "run.serve() only where run.serves is true"
+            )
         if isinstance(self._exchange, HubServer):
             for optimizer in self._optimizers:
                 warn_of_rate(self.strategy, optimizer)

@@ -15,12 +15,12 @@ FindPlace = Callable[[list[str], Stats], Place]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """See `tweed.attach`."""
+    """The settings of a run, which `tweed.attach` describes."""
 
     bucket_bytes: int = 25 * 2**20
     sync_buffers: bool = True
     samples: float = 1.0
 
     def agreed(self) -> dict[str, object]:
-        """Those that must be the same everywhere."""
+        """The settings that must be the same at all ranks."""
         return {"bucket_bytes": self.bucket_bytes, "sync_buffers": self.sync_buffers}

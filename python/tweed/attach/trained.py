@@ -113,7 +113,7 @@ class Trained(Mapping[str, Parameter]):
         return None
 
     def digest(self) -> bytes:
-        """Of the values of all parameters, in whatever order they lie. Cost: a pass over them."""
+        """A digest of the values of all parameters, in whatever order they lie. Cost: a pass over them."""
         if self._bytes is None:
             as_before = [memory.stride() for memory in self._memory] == self._strides
             on_host = all(memory.device.type == "cpu" for memory in self._memory)

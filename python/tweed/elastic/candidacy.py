@@ -57,12 +57,12 @@ def obstacle(address: str, *, answers: bool, calls: bool) -> str:
     """
     if calls:
         return (
-            "members have called this witness, and no epoch has it yet: more than half of the run's "
-            "witnesses must be heard by its members, whose logs say for whom they wait"
+            "members have called this witness, but no epoch has it yet: more than half of the run's "
+            "witnesses must answer its members; the members' logs say which ones they wait for"
         )
     if answers:
         return f"no member calls this witness at {address}: it must listen where they reach it"
-    return "nobody of the run is reached. Say with --of who else is of it: addresses of members or witnesses"
+    return "no process of the run answers. Give more addresses of its members or witnesses with --of"
 
 
 class Candidacy:
@@ -135,7 +135,7 @@ class Candidacy:
                     self.learn(address)
 
     def close(self) -> None:
-        """Ends its links."""
+        """Ends the links of this candidacy."""
         self._asking.close()
         for dialer in self._dialers.values():
             dialer.close()

@@ -64,7 +64,7 @@ class Part:
 
     @property
     def name(self) -> str:
-        """Which it is."""
+        """The name of the part, which says its number, its epoch and its run."""
         return f"part-{self.number}-of-{self.of}-in-{self.epoch}-{self.run}"
 
     @property
@@ -216,7 +216,7 @@ class Checkpoints:
         self._forget(lambda other: latest is not None and other < latest)
 
     def _parts(self, here: Path) -> tuple[Part, ...]:
-        """Those of a checkpoint that is whole, in order."""
+        """The parts of a checkpoint that is whole, in order."""
         try:
             found = json.loads((here / _MANIFEST).read_text())
             parts = whole(Part(**part) for part in found["parts"]) if found["format"] == _FORMAT else None
@@ -272,7 +272,7 @@ def _step(place: Path) -> int:
 
 
 def _records(here: Path) -> Iterator[Part]:
-    """Of the parts that are there; others may remove them meanwhile."""
+    """The records of the parts that are there; others may remove them meanwhile."""
     for path in here.glob("part-*-in-*.json"):
         with suppress(FileNotFoundError):
             yield Part(**json.loads(path.read_text()))

@@ -96,7 +96,7 @@ class Control:
 
     @property
     def host(self) -> str:
-        """Of this process."""
+        """The host at which others reach this process."""
         return self.address.rpartition(":")[0]
 
     @property
@@ -316,7 +316,8 @@ class Control:
         return self.cut_off and not self._ticks
 
     def take_result(self, step: int, like: Tensor) -> tuple[Tensor, Sequence[int]] | None:
-        """See `Joiners.result`. Asks to be let in when this process is near to the others."""
+        """The result of a step, if it is there, as `Joiners.result` has it. Asks to be let in when this
+        process is near to the others."""
         with self._lock:
             result = self._joiners.result(step, like)
             self._ticks = self._ticks or self._joiners.asks_in
@@ -347,7 +348,8 @@ class Control:
         self._told = why
 
     def _tell_of_a_late_step(self) -> None:
-        """Of a network that is split the side that cannot go on may be within a call that nothing aborts."""
+        """Logs why this process waits if a step is late: where the network is split, the side that cannot go
+        on may be within a call that nothing aborts."""
         standing, why = self._node.standing()
         if standing == "waiting" and time.monotonic() > self._stepped + _LATE_S:
             self._tell("waiting for members", why)

@@ -238,7 +238,7 @@ class _WhileItHolds(Store):
 
     @property
     def underlying_store(self) -> Any:
-        """See `PrefixStore`."""
+        """The store beneath, which torch asks a `PrefixStore` for."""
         return self._store
 
     def set(self, key: str, value: Any) -> None:

@@ -142,7 +142,7 @@ class Joiners:
     # Giving.
 
     def donors_at(self, step: int) -> set[int]:
-        """By how many donors the state at the begin of this step is given, to any joiner."""
+        """The numbers of donors by which the state at the begin of this step is given, to any joiner."""
         return {len(donor.order.donors) for donor in self._donors.values() if donor.wants_state(step)}
 
     def give_state(self, step: int, state: Callable[[], State], now: float) -> None:
@@ -196,7 +196,8 @@ class Joiners:
         self._begin_to_give(give)
 
     def _begin_to_give(self, order: Give) -> None:
-        """Of two attempts of a joiner the later one counts: they come by several members, in any order."""
+        """Begins to give to a joiner. Of its two attempts the later one counts: they come by several members,
+        in any order."""
         old = self._donors.get(order.joiner)
         if old is None or old.order.attempt <= order.attempt:
             self._donors[order.joiner] = Donor(order, order.donors.index(self.key))
@@ -226,7 +227,8 @@ class Joiners:
             return None
 
     def result(self, step: int, like: Tensor) -> tuple[Tensor, Sequence[int]] | None:
-        """That of this step if it is there, in the shape and type of another, and where the steps are then.
+        """The result of this step if it is there, in the shape and type of `like`, and where the steps are
+        then.
 
         Raises: PeerLost if this process is refused for good, and why.
         """

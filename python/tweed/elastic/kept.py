@@ -72,7 +72,8 @@ class Kept:
         tree = state.tree
         if set(tree["kept"]) != set(self._objects):
             raise UsageError(
-                f"the state has {sorted(tree['kept'])}, and this process keeps {sorted(self._objects)}"
+                f"the state has {sorted(tree['kept'])}, and this process keeps {sorted(self._objects)}: let "
+                "all members keep objects of the same names"
             )
         if why := difference(tree.get("terms", ()), self._terms):
             raise ShapeMismatch(why)

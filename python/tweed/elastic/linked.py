@@ -20,7 +20,7 @@ _TIMES = {"heartbeat": 10, "silence": 100, "batch": 50, "stagger": 5, "penalty":
 
 
 def settings(min_members: int, max_members: int, seed: int = 0) -> dict[str, int]:
-    """Of a node that is driven in these ticks."""
+    """The settings of a node that is driven in these ticks."""
     return _TIMES | {"min_members": min_members, "max_members": max_members, "seed": seed}
 
 

@@ -74,7 +74,7 @@ class LocalState:
             return
         given = self.kept.given(state, self.member.sampler)
         if given.result is None:
-            raise DataError("the state is of no step that counts")
+            raise DataError("the state that members have given lacks the result of its last step")
         self._take_over(state, given, Member(self._control.key, given.sampler, given.result))
 
     def replace(self, state: State) -> None:
@@ -105,7 +105,7 @@ class LocalState:
         self.tell()
 
     def follow(self, result: Tensor, where: Sequence[int]) -> None:
-        """The same at a joiner, which tells nobody."""
+        """As `take`, at a joiner, which tells nobody."""
         member = self._copy()
         member.take(result, where)
         self._control.step(member.counted)

@@ -49,8 +49,8 @@ def start(store: Any, rank: int, size: int, elastic: Elastic, timeout_s: float =
     """
     if not elastic.min_members <= size <= elastic.max_members:
         raise UsageError(
-            f"{size} members begin, and there may be {elastic.min_members} to {elastic.max_members}: "
-            "start another number of them, or change Elastic"
+            f"{size} members begin, and Elastic allows {elastic.min_members} to {elastic.max_members}: "
+            "start another number of processes, or change Elastic(min_members, max_members)"
         )
     links = opened(Credentials.of(elastic.key_file), MOST_BYTES)
     try:
@@ -126,19 +126,19 @@ def _founders(place: str, prefix: str, agent: int, agents: int) -> tuple[Any, in
 
 
 def _first_workers(place: str, prefix: str, agent: int, agents: int) -> tuple[Any, int, int]:
-    """The same of the first worker of each agent."""
+    """As `_founders`, where only the first worker of each agent is one."""
     return PrefixStore(prefix, _store(place)), agent, agents
 
 
 def _of_torch(of_agents: bool) -> tuple[Any, int, int]:
-    """The same, as torch's own variables have it."""
+    """As `_founders`, by torch's own variables."""
     if of_agents:  # nobody has said where other agents are: it begins alone
         return HashStore(), 0, 1
     if missing := [name for name in _OF_FOUNDERS if name not in os.environ]:
         raise UsageError(
-            f"who are the other members? Start this process by torchrun, which sets {missing[0]}; or set "
-            "TWEED_JOIN=host:port of one that trains already; or give attach(elastic=control), of "
-            "tweed.elastic.start or join"
+            "this process does not know the other members. Start it by torchrun, which sets "
+            f"{missing[0]}; or set TWEED_JOIN=host:port of a member that trains already; or give "
+            "attach(elastic=control) a control that tweed.elastic.start or join returns"
         )
     found: tuple[Any, int, int] = next(rendezvous("env://"))
     return found
@@ -163,14 +163,19 @@ def join(address: str | None = None, elastic: Elastic = _OF_OTHERS, timeout_s: f
     """
     places = os.environ.get("TWEED_JOIN", "") if address is None else address
     if not places:
-        raise UsageError("whom to join? Give the address of a member, or set TWEED_JOIN=host:port,...")
+        raise UsageError(
+            "join was given no address of a member: give one, or set TWEED_JOIN=host:port,host:port,..."
+        )
     links = opened(Credentials.of(elastic.key_file), MOST_BYTES)
     try:
         own = _listening(links, elastic)
         joiner = _Joiner(links, own, time.monotonic() + timeout_s)
         joiner.call(places)
         if not joiner.run.most:
-            raise PeerLost(f"nobody at {places} is a member: those that are called there join as well")
+            raise PeerLost(
+                f"no process at {places} is a member: those that answer there are joining as well. Give the "
+                "address of a process that trains"
+            )
     except BaseException:
         links.close()
         raise
@@ -216,7 +221,7 @@ def _voters(store: Any, rank: int, elastic: Elastic) -> list[tuple[str, int, str
     if given != (known := {f"{key}@{place}" for key, _, place in said}):
         raise UsageError(
             f"rank 0 has the witnesses {sorted(known)}, and this process was given {sorted(given)}: give "
-            "Elastic(witnesses=...) the same at all"
+            "all processes the same Elastic(witnesses=...)"
         )
     return cast("list[tuple[str, int, str]]", said)
 
@@ -244,8 +249,8 @@ def _life(witness: HubAddress) -> tuple[str, int, str]:
 def _unused(witness: HubAddress, said: Life) -> tuple[str, int, str]:
     if said.epoch:
         raise UsageError(
-            f"the witness at {witness.place} knows epoch {said.epoch} of another run, and would take that "
-            "for the last one: start it with another --state"
+            f"the witness at {witness.place} knows epoch {said.epoch} of another run, and would mistake it "
+            "for the last epoch of this one: start the witness with another --state"
         )
     assert witness.key is not None  # `Elastic` has looked
     return witness.key, said.incarnation, witness.place
@@ -295,7 +300,10 @@ class _Joiner:
             raise PeerLost(f"no member can be joined. {'; '.join(reasons) or 'No address was given'}")
         while self._asked:
             if time.monotonic() > self._until:
-                raise DeadlineExceeded("a member was called, and has not said who the others are")
+                raise DeadlineExceeded(
+                    "a member was reached, but it has not said in time who the other members are: see its "
+                    "output, and start this process again"
+                )
             for link, what in self._links.next(0.1):
                 self._handle(link, what)
 

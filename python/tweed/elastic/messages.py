@@ -61,7 +61,7 @@ class Meetings:
         self._of: dict[int, Meeting] = {}
 
     def last(self, epoch: int) -> Meeting:
-        """That counts while this epoch is the last that is known."""
+        """The meeting that counts while this epoch is the last that is known."""
         return max((one for number, one in self._of.items() if number <= epoch), default=Meeting(0, 0, 0, ""))
 
     def note(self, meeting: Meeting, epoch: int) -> bool:
@@ -172,7 +172,7 @@ _SOUND: dict[str, Callable[[Any], bool]] = {
 
 
 def packed(text: Text) -> bytes:
-    """As it crosses."""
+    """A text as bytes, as it crosses a link."""
     return bytes([TEXT]) + json.dumps([type(text).__name__, *astuple(text)]).encode()
 
 

@@ -85,7 +85,7 @@ class Regrouping:
 
     @property
     def group(self) -> dist.ProcessGroup:
-        """That stands."""
+        """The group that stands now."""
         assert self._groups.group is not None  # from `enter` on
         return self._groups.group
 
@@ -150,7 +150,7 @@ class Regrouping:
                     raise
 
     def enter(self) -> None:
-        """The same, once, within `calls`. Raises: `LOSSES`."""
+        """As `regroup`, once, within `calls`. Raises: `LOSSES`."""
         members = self.members = self._groups.form()
         self.epochs.append(self.epoch)
         self.changes.append(self._groups.change)

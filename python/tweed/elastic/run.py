@@ -104,7 +104,7 @@ class ElasticRun:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Of the last epoch whose group this process was in, keys in the order of their ranks."""
+        """The members of the last epoch whose group this process was in: keys in the order of their ranks."""
         return self._regrouping.members
 
     @property
@@ -234,7 +234,7 @@ class ElasticRun:
 
     @property
     def _sum_of(self) -> tuple[dist.ProcessGroup, int, int]:
-        """Of a sum: the group, the step, and how many groups there were."""
+        """What a sum belongs to: the group, the step, and how many groups there were."""
         return self._regrouping.group, self._local.given, len(self.epochs)
 
     def _calls_sum(self, contribution: Tensor) -> None:
@@ -321,12 +321,12 @@ class ElasticRun:
 
     @property
     def samples(self) -> dict[str, int]:
-        """See `Sampler.samples`."""
+        """What all members must have alike of the samples, as `Sampler.samples` has it."""
         return self._member.sampler.samples
 
     @property
     def position(self) -> dict[str, Any]:
-        """See `Sampler.position`."""
+        """Where the steps are in which samples, as `Sampler.position` has it."""
         return self._member.sampler.position
 
     @property
@@ -421,7 +421,7 @@ class ElasticRun:
 
 @contextmanager
 def leaving(leave: Callable[[], None], *signals: signal.Signals) -> Iterator[None]:
-    """See `ElasticRun.leaving_on`: the first of these signals calls `leave`."""
+    """A body within which the first of these signals calls `leave`; `ElasticRun.leaving_on` describes it."""
 
     def asked(number: int, frame: FrameType | None) -> None:
         log.warning("%s: leaving in good order; once more ends this process", signal.Signals(number).name)

@@ -58,8 +58,8 @@ class Elastic:
             )
         if keys and len(keys) % 2 == 0:
             raise UsageError(
-                f"{len(keys)} witnesses: more than half must be heard, so that as many may be lost as of "
-                f"{len(keys) - 1}. Give 1, 3 or 5"
+                f"{len(keys)} witnesses: more than half of them must answer, so that no more may be lost "
+                f"than of {len(keys) - 1}. Give 1, 3 or 5"
             )
 
     def witness_addresses(self) -> list[HubAddress]:

@@ -20,8 +20,13 @@ DIGEST_BYTES = 16
 class Stateful(Protocol):
     """What has a state, such as a model, an optimizer or a learning rate schedule."""
 
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state_dict: dict[str, Any]) -> Any: ...
+    def state_dict(self) -> dict[str, Any]:
+        """The state, as plain values and tensors."""
+        ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Any:
+        """Goes on from a state that `state_dict` has returned."""
+        ...
 
 
 class State:
@@ -79,7 +84,7 @@ class State:
         return into
 
     def digests(self, parts: int = 1) -> list[bytes]:
-        """Of each of so many parts of the bytes of all tensors, as they are when this is first called.
+        """The digests of the bytes of all tensors, cut into `parts`, as they are when this is first called.
 
         Cost: about a second for a gigabyte, once.
         """
@@ -105,7 +110,7 @@ class State:
 
 
 def broadcast(state: State | None, group: dist.ProcessGroup, giver: int, own_bytes: int) -> State:
-    """That of the rank `giver`, which gives it, at all ranks; they wait for it.
+    """Gives the state of the rank `giver` to all ranks; they wait for it.
 
     Args:
       own_bytes: of the model or the state that this process has: bounds what it takes.
@@ -123,7 +128,7 @@ def _with_own_dicts(tree: Any) -> Any:
 
 
 def digest_of(data: bytes | bytearray | memoryview) -> bytes:
-    """Of these bytes, as `State.digests` has it."""
+    """The digest of these bytes, as `State.digests` has it."""
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
 
 
@@ -133,5 +138,5 @@ def cut(total: int, part: int, parts: int) -> tuple[int, int]:
 
 
 def of_objects(objects: Mapping[str, Stateful]) -> dict[str, Any]:
-    """By name, what they are in."""
+    """The states of these objects, by their names."""
     return {name: kept.state_dict() for name, kept in objects.items()}

@@ -86,9 +86,9 @@ class WholeSums:
         wait.end()
         if total[-1] != group.size() * mark:
             raise TweedError(
-                f"the sum of step {step} has contributions to other steps in it, and counts nowhere: the "
-                "call of a member was broken off, and it went on in the same group. Call for the step again, "
-                "at all members: they meet anew"
+                f"the sum of step {step} contains contributions to other steps, so that no member counts it: "
+                "a call of one member was interrupted, and that member went on in the same group. Call for "
+                "the step again on all members, and they make a new group"
             )
         return total[:-1]
 
@@ -105,7 +105,7 @@ class WholeSums:
 
 
 def _mark(step: int, size: int) -> int:
-    """Of a step: the sum of so many is exact in 24 bits, and unlikely that of others."""
+    """A mark of a step: the sum of `size` marks is exact in 24 bits, and is unlikely the sum of others."""
     return (step * 0x9E3779B1 % (1 << 32)) >> (8 + (size - 1).bit_length())
 
 

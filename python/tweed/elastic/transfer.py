@@ -95,7 +95,7 @@ class Donor:
         return not self.begun and step == self.order.step
 
     def state(self, state: State, structure: bytes, now: float) -> None:
-        """Copies its part."""
+        """Copies this donor's part of the state."""
         self.begun, self.began = True, now
         if self.part == 0:
             self._put(STRUCTURE, self.order.step, 0, len(structure), memoryview(structure))
@@ -134,7 +134,7 @@ class Donor:
 
     @property
     def done(self) -> bool:
-        """All is acknowledged."""
+        """Whether all is acknowledged, and nothing more comes."""
         return self.ending and self.kept == 0
 
     def got(self, count: int) -> None:
@@ -278,13 +278,15 @@ class Copy:
         return step in self._ready
 
     def result(self, step: int, like: Tensor) -> tuple[Tensor, Sequence[int]]:
-        """That of a step that is there, in the shape and type of another, and where the steps are then.
-        DataError if it has others."""
+        """The result of a step that is there, in the shape and type of `like`, and where the steps are then.
+        Raises DataError if the result has others."""
         self._ready.remove(step)
         data = self._results.pop(step).data
         behind = len(data) - like.numel() * like.element_size()
         if behind < 0 or behind % 8:
-            raise DataError(f"the result of step {step} has {len(data)} bytes, and others had another number")
+            raise DataError(
+                f"the result of step {step} has {len(data)} bytes, which do not fit the result here"
+            )
         where = struct.unpack(f"<{behind // 8}Q", data[len(data) - behind :])
         del data[len(data) - behind :]
         return from_bytes(data, like.dtype, like.shape), where

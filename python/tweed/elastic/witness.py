@@ -105,7 +105,7 @@ class Witness:
                 self._end_candidacy()
 
     def close(self) -> None:
-        """Ends its links."""
+        """Ends the links of this witness."""
         self._end_candidacy()
         self._linked.links.close()
 
@@ -115,7 +115,7 @@ class Witness:
             self._candidacy = None
 
     def _check_place(self) -> None:
-        """It is there, and this process may ask for it."""
+        """Raises UsageError if this witness can take no place of the run, or not the one that it asks for."""
         key, known = self._linked.links.key, _witnesses(self._linked.node)
         if key in known and _life(self._linked.node, key) > self._linked.node.incarnation():
             raise UsageError(
@@ -125,15 +125,15 @@ class Witness:
             )
         if self._of not in (key, *known) and key not in known:
             raise UsageError(
-                f"{self._of} is no witness of this run, whose epoch {self.epoch} has "
-                f"{' and '.join(known) or 'none'}: say which of them is to be replaced"
+                f"{self._of} is not a witness of this run, whose epoch {self.epoch} has the witnesses "
+                f"{' and '.join(known) or '(none)'}: say which of them is to be replaced"
             )
 
     def _check_unused(self, node: _core.MemberNode) -> None:
         if number := node.epoch_number():
             raise UsageError(
-                f"{self._state} is of a witness of a run in whose epoch {number} another one has its place: "
-                "to take a place again, give another file by --state"
+                f"{self._state} belongs to a witness whose place another witness has in epoch {number} of "
+                "the run: to take a place again, give another file by --state"
             )
 
     def _heard(self, key: str, what: bytearray) -> None:
@@ -162,12 +162,12 @@ class Witness:
 
 
 def _witnesses(node: _core.MemberNode) -> dict[str, str]:
-    """Those of the last epoch that it knows: by key, where members call it."""
+    """The witnesses of the last epoch that it knows: by key, where members call it."""
     epoch = node.epoch()
     return {} if epoch is None else {key: address for key, _, address in epoch[2]}
 
 
 def _life(node: _core.MemberNode, key: str) -> int:
-    """That of this witness which the last epoch has; 0: it has none."""
+    """The life of a witness that the last epoch has; 0: it has none."""
     epoch = node.epoch()
     return 0 if epoch is None else next((life for one, life, _ in epoch[2] if one == key), 0)

@@ -34,7 +34,7 @@ class CadenceDriver:
         self.handle(Joined(rank, size))
 
     def handle(self, event: Event) -> None:
-        """Something happened."""
+        """Tells the cadence what has happened."""
         self._state = self._cadence.handle(event, self._state, time.monotonic())
 
     def decide(self) -> bool:
@@ -44,7 +44,7 @@ class CadenceDriver:
         return decision.exchange
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """The cadence's state, for a checkpoint."""
         return asdict(self._state)
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -60,7 +60,7 @@ class StepLength:
         self._before: list[Tensor] = []
 
     def begin(self) -> None:
-        """A step begins."""
+        """Notes where the parameters are when a step begins."""
         now = [param.detach() for param in self._params]
         self._before = self._before or [torch.empty_like(param) for param in now]
         for kept, param in zip(self._before, now, strict=True):

@@ -53,7 +53,7 @@ def check_other_ranks(state: Mapping[str, Any], ranks: int) -> None:
 
 
 def stored(buffer: BufferState) -> dict[str, Any]:
-    """What `buffer` holds."""
+    """What `buffer` holds, as a checkpoint has it."""
     return {
         name: plain(getattr(buffer, name)) for name in ("state", "parts", "replies", "aggregates", "lost")
     }

@@ -210,6 +210,7 @@ def _by_piece(ranges: Sequence[tuple[int, int]], lengths: Sequence[int]) -> list
 
 
 def _by_number(every: Sequence[T], pieces: Mapping[int, Any]) -> dict[int, list[T]]:
-    """By number and rank, what lies rank after rank, number after number."""
+    """What lies rank after rank, and within a rank number after number: for each number, what each rank
+    has."""
     width = len(pieces)
     return {number: list(every[place::width]) for place, number in enumerate(pieces)}

@@ -229,7 +229,7 @@ class Communicator:
 
     @contextmanager
     def encoding(self) -> Iterator[None]:
-        """Within, codecs work."""
+        """Codecs work within this context; the timeline notes for how long."""
         began = time.monotonic()
         yield
         timeline.note("encode", began, time.monotonic())
@@ -259,7 +259,6 @@ class Communicator:
             dist.destroy_process_group(self._own)
 
     def break_off(self) -> None:
-        """See `Place`."""
         with suppress(RuntimeError):  # as of Gloo, which cannot
             self._backend().abort()
 

@@ -50,7 +50,7 @@ class CompressedBuffers:
 
     @property
     def owners(self) -> Owners:
-        """Of the buffers' ranges."""
+        """The owners of the buffers' ranges."""
         return self._comm.owners
 
     def _each(self, values: Sequence[Tensor]) -> Iterator[tuple[Turn, BufferState, Tensor]]:

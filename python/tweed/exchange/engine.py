@@ -31,30 +31,31 @@ class Delivery(Protocol):
 
     @property
     def sent_bytes(self) -> int:
-        """See above."""
+        """How many bytes of contributions this rank has sent."""
 
     @property
     def lost_bytes(self) -> int:
-        """See above."""
+        """How many bytes of this rank's contributions were lost."""
 
     @property
     def by_rank(self) -> dict[int, tuple[int, int]]:
-        """See above."""
+        """For each other rank, the bytes of contributions to and from it, and how many of them were lost."""
 
     @property
     def lost(self) -> Sequence[tuple[int, bytes]]:
-        """See above."""
+        """What did not arrive: addresses in this rank's memory, and values as bytes."""
 
     @property
     def missing(self) -> Sequence[tuple[int, int]]:
-        """See above."""
+        """What of others' contributions did not arrive: addresses in this rank's memory, and how many
+        bytes."""
 
 
 class LossReports(Protocol):
     """What the engine's group offers where contributions may lose parts."""
 
     def keep_whole(self, address: int, bytes: int) -> None:
-        """That memory of this rank never loses parts; 0 bytes: it may again."""
+        """Memory of this rank at `address` never loses parts from now on; with 0 bytes it may again."""
 
     def may_lose(self, address: int, bytes: int) -> None:
         """An all-to-all from and to such memory carries contributions; 0 bytes: no more."""
@@ -67,7 +68,8 @@ class LinkCounters(Protocol):
     """What the engine counts on a group's links; see `metrics.snapshot.Link`."""
 
     def stats(self) -> list[dict[str, Any]]:
-        """By rank, this one included. Empty once this process has left the group."""
+        """The counters of the links to all ranks, this one included; empty once this process has left the
+        group."""
 
 
 class Engine(NamedTuple):
@@ -94,7 +96,8 @@ def provide(engine: Engine) -> None:
 
 
 def provide_settings(found: Callable[[], list[str]]) -> None:
-    """The same of `settings`, which are asked for before there is a group: when the backend is registered."""
+    """Called by the backend when it is registered, before there is a group: says how to find its
+    `settings`."""
     _settings[:] = [found]
 
 

@@ -55,7 +55,7 @@ class GradientForm:
         return HEADER_BYTES + 12 * self._turn.spec.numel
 
     def encode(self, gradient: Tensor, last: Tensor, step: int) -> Tensor:
-        """`gradient` for one who holds `last`, which becomes what he holds then."""
+        """Encodes `gradient` for a process that holds `last`, which becomes what that process holds then."""
         if self._codec is None:
             last.copy_(gradient)
             return last.view(torch.uint8)

@@ -65,7 +65,7 @@ class GradientReducer:
         return True
 
     def begin(self) -> None:
-        """An exchange begins."""
+        """Prepares for the exchange that begins."""
 
     def renew(self, bucket: Bucket) -> None:
         """Gives a bucket other memory, as somebody else holds what it has."""
@@ -90,13 +90,13 @@ class GradientReducer:
         """Nothing, where nothing is kept from one exchange to the next."""
 
     def after_step(self, norm: float | None) -> None:
-        """See `Exchange`."""
+        """Does nothing here; a subclass may look at the step."""
 
     def state(self) -> dict[str, Any]:
         return {}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """See `Exchange`."""
+        """Does nothing here, as there is nothing to go on from."""
 
 
 def shared_buckets(groups: Groups, comm: Communicator) -> list[GradientBucket]:

@@ -84,7 +84,8 @@ class Delivered:
     by_rank: dict[int, tuple[int, int]]
 
     def shares(self) -> dict[int, float]:
-        """By rank, the share that arrived; 1.0 where nothing was sent."""
+        """The share that arrived of the contributions to and from each other rank; 1.0 where nothing was
+        sent."""
         return {rank: 1 - lost / sent if sent else 1.0 for rank, (sent, lost) in self.by_rank.items()}
 
 

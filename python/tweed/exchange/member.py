@@ -141,7 +141,7 @@ class Member:
         self.sampler = replace(self.sampler, repeats=repeats)
 
     def samples(self) -> list[int] | None:
-        """Those of its share that it has not computed yet, for `contribute`; None: nothing is left.
+        """The samples of its share that it has not computed yet, for `contribute`; None: nothing is left.
 
         There are none in it if there are more members than samples: it contributes nothing then, once.
         """
@@ -152,7 +152,7 @@ class Member:
 
     @property
     def ahead(self) -> Ahead:
-        """See there. No samples while others feed it."""
+        """Its samples in the steps ahead, as `Ahead` has them; none while others feed it."""
         if self.behind:
             return Ahead(self.key, self._members, self.sampler, None, ())
         return Ahead(self.key, self._members, self.sampler, self.deal, self._missing())
@@ -192,7 +192,8 @@ class Member:
         came, dealt = int(total[-1]), len(self.deal.places)
         if came != dealt:
             raise TweedError(
-                f"step {self.counted} sums {came} samples of {dealt}: members differ in what was dealt"
+                f"the sum of step {self.counted} is over {came} samples, and the members were dealt {dealt}: "
+                "members disagree on the samples of the step, which is a defect of tweed. Please report it"
             )
         self._count(self.sampler.counted(self.deal), total[:-1].div_(came))
         self._history = (self._members,)
@@ -227,8 +228,8 @@ class Member:
         able = {rank: standing for rank, standing in standings.items() if not standing.behind}
         if not able:
             raise TweedError(
-                "all members that had the last step were lost, and who has joined had not taken it yet: go "
-                "on from a checkpoint, or begin anew"
+                "all members that had the last step were lost, and those that have joined do not have it "
+                "yet: go on from a checkpoint, or begin anew"
             )
         plan = compare({rank: standing.position for rank, standing in able.items()})
         most = max(standing.position.counted for standing in able.values())

@@ -71,10 +71,10 @@ class BetweenSteps:
         self.differs = True
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing, as nothing is held."""
 
     def exchange(self) -> None:
-        """Exchanges now."""
+        """Exchanges the models now."""
         raise NotImplementedError  # each subclass has its own
 
     def unite(self) -> None:

@@ -93,12 +93,13 @@ class OrderedGradients(GradientReducer):
 
     @property
     def sent(self) -> int:
-        """See the class."""
+        """How many iterations of this rank sent a gradient; at the server, how many of all workers did."""
         return self._side.sent
 
     @property
     def withheld(self) -> int:
-        """See the class."""
+        """How many iterations of this rank sent no gradient; at the server, how many of all workers did
+        not."""
         return self._side.withheld
 
     def check_finite(self) -> None:

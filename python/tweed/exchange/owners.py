@@ -74,7 +74,7 @@ class Owners:
         return self.aggregate.in_network == "mean"
 
     def can_do_without(self, broken: int) -> bool:
-        """Whether so many contributions that are not finite may be left out: a rule can bear so many."""
+        """Whether the rule bears it that this many contributions, which are not finite, are left out."""
         rule, most = self.aggregate, (self.contributors - 1) // 2
         while isinstance(rule, Before):
             rule = rule.then

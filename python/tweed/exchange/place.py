@@ -37,7 +37,7 @@ class Place(Protocol):
         """Waits for `broadcast` and puts what came into the tensors."""
 
     def end_exchange(self) -> None:
-        """Counts an exchange."""
+        """Counts an exchange that has ended."""
 
     def break_off(self) -> None:
         """An exchange was broken off here, as by Ctrl-C: the group's calls end at all ranks, as this one
@@ -82,7 +82,7 @@ class Alone:
         return []
 
     def receive(self, pending: Iterable[Any]) -> None:
-        """Nothing."""
+        """Does nothing, as nothing is pending."""
 
     def end_exchange(self) -> None:
         self.stats.exchanges += 1

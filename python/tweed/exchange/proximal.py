@@ -39,11 +39,11 @@ class Proximal:
                 param.grad.add_(param - start, alpha=self._weight)
 
     def exchanged(self) -> None:
-        """A round begins."""
+        """Begins a round, after an exchange."""
         self._anchor = []
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """Where the round began, for a checkpoint."""
         return {"anchor": plain(self._anchor)}
 
     def load(self, state: Mapping[str, Any]) -> None:

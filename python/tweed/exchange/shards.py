@@ -70,8 +70,8 @@ def load_whole(kept: Any, state: Mapping[str, Any]) -> None:
         kept.load_state_dict(tree_unflatten(map(_spread, given, own), form))
     elif any(map(is_spread, own)):
         raise UsageError(
-            f"the state of {type(kept).__name__} has other parts here than at the others, and some are "
-            "spread over processes: let all members keep the same"
+            f"the state of {type(kept).__name__} has other entries here than on the other members, and some "
+            "of them are spread over processes: let all members keep the same objects"
         )
     else:
         kept.load_state_dict(state)

@@ -195,7 +195,7 @@ def _head(sent: Sent, device: torch.device) -> Tensor:
 
 def _read(message: Tensor) -> Sent:
     if len(message) < _HEAD_BYTES:
-        raise DataError(f"a message of {len(message)} bytes came in: no activations fit into that")
+        raise DataError(f"a message of {len(message)} bytes came in, which is too short for activations")
     dtype, wants, dimensions, *lengths = message[:_HEAD_BYTES].cpu().clone().view(torch.int64).tolist()
     if not (0 <= dtype < len(DTYPES) and 0 <= dimensions <= _MOST_DIMENSIONS and min(lengths) >= 0):
         raise DataError("a message came in that does not begin as activations do")

@@ -141,7 +141,7 @@ def value(store: Any, key: str, most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def limited(found: bytes, most_bytes: int = MOST_BYTES) -> bytes:
-    """The same bytes. Raises: ValueError if there are more of them."""
+    """Returns `found` as it is. Raises: ValueError if there are more of them."""
     if len(found) > most_bytes:
         raise ValueError(f"{len(found)} bytes, and there may be {most_bytes}")
     return found

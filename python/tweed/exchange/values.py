@@ -99,7 +99,7 @@ def _group(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
 
 
 def _device(group: dist.ProcessGroup | None) -> torch.device:
-    """Of tensors that the group can exchange."""
+    """The device of tensors that the group can exchange."""
     devices = _group(group)._device_types
     cpu = torch.device("cpu")
     return cpu if cpu in devices or not devices else torch.device(devices[0].type)

@@ -52,7 +52,7 @@ def check_verdicts(
 
 
 def other_steps(comm: Communicator, device: torch.device, steps: int) -> UsageError:
-    """That ranks have taken other numbers of steps, for all to raise. All must call it.
+    """An error, which all raise, that ranks have taken other numbers of steps. All must call it.
 
     Args:
       device: of tensors that the group can exchange.

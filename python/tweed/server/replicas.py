@@ -27,8 +27,8 @@ def check_replicas(strategy: Strategy, listen: str, follows: bool) -> None:
     """
     if not replicable(strategy.aggregate):
         raise StrategyError(
-            f"{strategy.aggregate!r} may rest on what only the hub has, and a replica has the log of commits "
-            "alone: serve it without a replica, or take a rule that is a sum, as Mean or Weighted"
+            f"{strategy.aggregate!r} may depend on values that only the hub has, and a replica has only the "
+            "log of commits: serve it without a replica, or take a rule that is a sum, as Mean or Weighted"
         )
     if follows and listen.rpartition(":")[0] in ("0.0.0.0", "[::]", "::"):
         raise UsageError(

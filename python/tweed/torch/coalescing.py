@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ def end_interrupted_blocks() -> None:
     """
     manager: Any = distributed_c10d._coalescing_manager
     block = getattr(manager, "__wrapped__", None)
-    cells = getattr(manager, "__closure__", None) or ()
+    cells: Sequence[Any] = getattr(manager, "__closure__", None) or ()
     if block is None or [cell.cell_contents for cell in cells] != [block]:
         return
 

@@ -18,14 +18,14 @@ ANY_RANK = 2**32 - 1
 
 
 class Operation(IntEnum):
-    """tweed_operation."""
+    """The operations of the engine: `tweed_operation` of csrc/engine.h."""
 
     ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, REDUCE, GATHER, SCATTER, ALL_TO_ALL = range(8)
     SEND, RECV, BARRIER = 8, 9, 10
 
 
 class Status(IntEnum):
-    """tweed_status."""
+    """How an operation stands: `tweed_status` of csrc/engine.h."""
 
     OK, PENDING, USAGE, SHAPE_MISMATCH, PEER_LOST, DEADLINE, ABORTED, FORKED = range(8)
 
@@ -49,13 +49,13 @@ BYTES = len(DTYPES)  # what is moved and never reduced
 
 
 class Segment(c.Structure):
-    """tweed_segment."""
+    """A piece of memory: `tweed_segment` of csrc/engine.h."""
 
     _fields_ = (("data", c.c_void_p), ("bytes", c.c_uint64))
 
 
 class Request(c.Structure):
-    """tweed_request."""
+    """What an operation is asked to do: `tweed_request` of csrc/engine.h."""
 
     _fields_ = (
         ("operation", c.c_uint32),

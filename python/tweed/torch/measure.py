@@ -100,7 +100,8 @@ class _Watched:
     of_members: bool
 
     def doubting(self, rank: int, short_s: float) -> _Watched:
-        """The same, where a long message to `rank` that takes long raises, if no long packet reaches it."""
+        """These messages, watched for more: a long message to `rank` that takes long raises, if no long
+        packet reaches that rank."""
         end = time.monotonic() + _STUCK_S
 
         def look() -> None:
@@ -186,7 +187,7 @@ def _lead(watched: _Watched, overrules: Mapping[str, str], missing: Sequence[tup
 
 
 def _found(watched: _Watched) -> dict[int, tuple[float, Links]]:
-    """By rank, links that are known, and those of a few others, which are probed; and when."""
+    """The links that are known, and a few others, which are probed: by rank, and when each was measured."""
     now, links, found = time.monotonic(), watched.group.links, dict[int, tuple[float, Links]]()
     wires = [rank for rank, link in enumerate(links) if link not in ("self", "shm", "relay")]
     for rank in wires:

@@ -44,7 +44,7 @@ class Process:
 
     @classmethod
     def here(cls) -> Process:
-        """This one."""
+        """The process that calls this."""
         pid, (_, started) = os.getpid(), _stat(os.getpid()) or ("", 0)
         return cls(pid, started, *_machine(), socket.gethostname())
 

@@ -28,7 +28,7 @@ _SLICE_S = 0.25
 
 
 def _nobody() -> None:
-    """Watches nothing."""
+    """Does nothing while a message is waited for."""
 
 
 def send(group: Group, rank: int, message: Tensor, watch: Watch = _nobody) -> None:

@@ -210,8 +210,8 @@ def _check_congestion(name: str | None) -> None:
         path = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
         there = ", ".join(path.read_text().split()) if path.exists() else "others"
         raise UsageError(
-            f"congestion control {name!r} cannot be had here ({error.strerror}); there are {there}. Correct "
-            f"TWEED_CONGESTION, or load it: sudo modprobe tcp_{name}"
+            f"congestion control {name!r} is not available here ({error.strerror}); available are {there}. "
+            f"Correct TWEED_CONGESTION, or load it: sudo modprobe tcp_{name}"
         ) from None
 
 
@@ -270,7 +270,7 @@ def _read(name: str, env: Mapping[str, str]) -> object:
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """Reads "all_reduce=ring,broadcast=binomial"."""
+    """Reads pairs such as "all_reduce=ring,broadcast=binomial"."""
     pairs = [part.partition("=") for part in text.split(",") if part.strip()]
     if any(not sign for _, sign, _ in pairs):
         raise UsageError(f"TWEED_SCHEDULE must look like all_reduce=ring,broadcast=binomial, not {text!r}")

@@ -70,7 +70,7 @@ class Members:
 
     @classmethod
     def of(cls, uuid: int, handles: Sequence[str], mine: str) -> Members:
-        """By rank. Pure.
+        """The members of a group that is made of these handles, in the order of ranks. Pure.
 
         Raises: UsageError for handles that are none, come twice, are of processes with other settings, or
           lack this process's.

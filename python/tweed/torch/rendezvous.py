@@ -193,7 +193,7 @@ def enter(place: Place) -> Meeting:
 
 
 def _members(place: Place) -> list[Process]:
-    """Of a part of the default group. Nobody is known where that is of another backend."""
+    """The processes of a part of the default group; none where that is of another backend."""
     if not place.ranks or not dist.is_initialized() or "tweed" not in str(dist.get_backend_config()):
         return []
     return [_world[rank] for rank in place.ranks]

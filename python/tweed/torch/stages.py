@@ -54,13 +54,13 @@ class _PeerWire:
         self._messages = PeerMessages(group, _wait)
 
     def send(self, message: Tensor) -> None:
-        """See `Wire`. Waits until the message before has left."""
+        """Sends a message, once the message before has left."""
         self._messages.flush()
         self._messages.send(torch.tensor([len(message)], device=self._device), self._peer)
         self._messages.send(message, self._peer)
 
     def receive(self) -> Tensor:
-        """See `Wire`."""
+        """Waits for the next message, and returns it."""
         length = self._next(torch.empty(1, dtype=torch.int64, device=self._device))
         return self._next(torch.empty(int(length), dtype=torch.uint8, device=self._device))
 

@@ -93,12 +93,12 @@ class Directory:
 
     @property
     def place(self) -> str:
-        """ "host:port" for workers."""
+        """Where workers reach the directory, as "host:port"."""
         return f"{self._host}:{self._port}"
 
     @property
     def prefix(self) -> str:
-        """Of the run's names in the store."""
+        """What the run's names in the store begin with."""
         return self._prefix
 
     def tell(self, addresses: list[str]) -> None:
@@ -141,7 +141,7 @@ class Directory:
         return meeting, self._store.add(f"{meeting} arrived", 1) - 1
 
     def arrived(self, meeting: int) -> int:
-        """How many."""
+        """How many agents have arrived at this meeting."""
         return self._store.add(f"{meeting} arrived", 0)
 
     def close(self, meeting: int, agents: int) -> None:
@@ -161,7 +161,8 @@ class Directory:
 
 @dataclass(slots=True)
 class _Arrival:
-    """Of an agent: at which meeting of founders, which it is of those there, and when the least had come."""
+    """An agent that has arrived: at which meeting of founders, which it is of those there, and when the least
+    number had come."""
 
     meeting: int
     number: int
@@ -188,12 +189,11 @@ class TweedRendezvous(RendezvousHandler):
             os.environ.setdefault("TWEED_HOST", params.local_addr)
 
     def get_backend(self) -> str:
-        """See `RendezvousHandler`."""
         return "tweed"
 
     @property
     def use_agent_store(self) -> bool:
-        """See `RendezvousHandler`: workers of an agent that are one member have a group by its own store."""
+        """Always true: workers of an agent that are one member have a group by its own store."""
         return True
 
     def next_rendezvous(self) -> RendezvousInfo:
@@ -287,11 +287,10 @@ class TweedRendezvous(RendezvousHandler):
                     self._directory = None
 
     def is_closed(self) -> bool:
-        """See `RendezvousHandler`."""
         return self._over.is_set()
 
     def set_closed(self) -> None:
-        """See `RendezvousHandler`: here alone; others go on."""
+        """Closes the rendezvous here alone; others go on."""
         self._over.set()
 
     def num_nodes_waiting(self) -> int:
@@ -299,7 +298,6 @@ class TweedRendezvous(RendezvousHandler):
         return 0
 
     def get_run_id(self) -> str:
-        """See `RendezvousHandler`."""
         return self._params.run_id
 
     def shutdown(self) -> bool:
@@ -314,7 +312,7 @@ class TweedRendezvous(RendezvousHandler):
 
 
 def _addresses(said: bytes) -> list[str]:
-    """That an agent lists."""
+    """The addresses that an agent lists."""
     places = [text(place) for place in json.loads(said)]
     for place in places:
         split_place(place)

@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 /// What to do; both roles are told the same.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Job {
-    /// "ltp" or "tcp".
+    /// The transport, "ltp" or "tcp".
     pub(crate) transport: String,
     /// "aes", "chacha" or "clear"; only for LTP.
     #[serde(default)]
     pub(crate) cipher: String,
-    /// Of one message.
+    /// The bytes of one message.
     pub(crate) bytes: u32,
     /// Messages that are measured.
     pub(crate) repeats: usize,

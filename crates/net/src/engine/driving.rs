@@ -16,7 +16,7 @@ use crate::sync::MutexGuard;
 
 /// How the engine stands after it was driven.
 struct Driven {
-    /// See [`Engine::needs`].
+    /// What is still needed, as [`Engine::needs`] has it.
     needs: Option<u32>,
     deadline: Option<Time>,
     /// Nobody wakes in time for the deadline.

@@ -65,15 +65,15 @@ pub(crate) struct Live {
     pub(crate) pool: Arc<BufferPool>,
     /// Where to write down how operations went.
     pub(crate) traces: Option<PathBuf>,
-    /// By peer.
+    /// The links to each peer.
     pub(crate) links: Vec<Links>,
-    /// To be flushed once the engine's lock is given back: sealing takes long.
+    /// Streams to be flushed once the engine's lock is given back: sealing takes long.
     pub(crate) unsealed: Vec<Arc<Stream>>,
-    /// By number of the endpoint.
+    /// The datagrams of each endpoint, by its number.
     pub(crate) datagrams: BTreeMap<u64, Arc<Datagrams>>,
-    /// By group and rank.
+    /// The status of each peer, by group and rank.
     pub(crate) status: BTreeMap<GroupNumber, Vec<PeerStatus>>,
-    /// To be printed once the engine's lock is free.
+    /// Lines to be printed once the engine's lock is free.
     pub(crate) lines: Vec<String>,
 }
 

@@ -8,14 +8,14 @@ use crate::process::state;
 pub(crate) struct PeerStatus {
     /// All but `process`, which changes.
     pub(crate) rank_status: RankStatus,
-    /// Its network namespace.
+    /// The network namespace of the peer.
     pub(crate) network: String,
     /// It runs on this machine.
     pub(crate) same_boot: bool,
 }
 
 impl PeerStatus {
-    /// As it is at this moment.
+    /// The status as it is at this moment.
     pub(crate) fn rank_status(&self) -> RankStatus {
         let process =
             if self.same_boot { look_at(self.rank_status.pid, &self.network) } else { Process::Unseen };

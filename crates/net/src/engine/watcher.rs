@@ -92,7 +92,7 @@ impl Watcher {
         }
     }
 
-    /// Of links that were handed on and have ended, says whether it was the peer that is gone or who was between.
+    /// Says why links that were handed on have ended: the peer is gone, or the process that handed them on.
     fn blame(&mut self, node: &Arc<Driver>) {
         self.ended.retain(|(peer, why, until)| {
             let Some((host, gone)) = relay_of(node, *peer) else { return false };

@@ -12,7 +12,7 @@ pub(crate) const MAX_GREETING: usize = 4096;
 /// What a frame holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A handshake message.
+    /// A message of the handshake.
     Step = 1,
     /// One byte: why the caller is turned away.
     Refused = 2,
@@ -24,7 +24,7 @@ pub(crate) enum Kind {
     Joined = 5,
 }
 
-/// Sends one.
+/// Sends a greeting of this kind.
 pub(crate) fn write(mut to: impl Write, kind: Kind, bytes: &[u8]) -> Result<(), Refusal> {
     let mut frame = vec![kind as u8];
     frame.extend((bytes.len() as u16).to_be_bytes());

@@ -21,7 +21,7 @@ pub(crate) enum Purpose {
 }
 
 impl Purpose {
-    /// Between ranks.
+    /// The purpose of a connection between ranks.
     pub(crate) fn ranks(sealed: bool) -> Purpose {
         if sealed {
             Purpose::Sealed
@@ -39,7 +39,7 @@ impl Purpose {
     }
 }
 
-/// Ours.
+/// The preamble that this process sends.
 pub(crate) fn encode(purpose: Purpose) -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
     bytes[..8].copy_from_slice(&MAGIC);

@@ -37,7 +37,7 @@ pub(crate) enum Refusal {
     /// It should have called, and did not.
     Silent,
     Late,
-    /// Nothing listens there.
+    /// No process listens at that address.
     Deaf,
     /// Not even the kernel answers.
     Unanswered,

@@ -20,7 +20,7 @@ loom::lazy_static! {
     static ref KERNEL: (Mutex<Sleepers>, Condvar) = (Mutex::new(Sleepers::default()), Condvar::new());
 }
 
-/// As the real one; nothing interrupts it.
+/// Waits, as the real one does; nothing interrupts it.
 pub(crate) fn wait(word: &AtomicU32, expected: u32, bits: u32, _timeout: Option<Duration>) -> bool {
     let mut sleepers = KERNEL.0.lock().expect("no thread panics");
     if word.load(SeqCst) != expected {
@@ -35,7 +35,7 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, bits: u32, _timeout: Option<
     true
 }
 
-/// As the real one.
+/// Wakes, as the real one does.
 pub(crate) fn wake(word: &AtomicU32, bits: u32) {
     let mut sleepers = KERNEL.0.lock().expect("no thread panics");
     sleepers.asleep.retain(|&(_, on, of)| on != address(word) || of & bits == 0);

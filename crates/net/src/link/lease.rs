@@ -17,7 +17,7 @@ pub(crate) const MOST_LEASES: u32 = 1 << 14;
 #[repr(C, align(64))]
 pub(crate) struct ProcessPage {
     pub(crate) wakeup: Wakeup,
-    /// By slot, the generation of a valid lease; else 0.
+    /// The generation of the valid lease in each slot; 0 where there is none.
     leases: [AtomicU32; MOST_LEASES as usize],
 }
 

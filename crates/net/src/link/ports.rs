@@ -10,7 +10,7 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// From `first` to `last`; `None` if that is no range.
+    /// The ports from `first` to `last`; `None` if that is no range.
     pub fn new(first: u16, last: u16) -> Option<Ports> {
         (0 < first && first <= last).then_some(Ports { first, last })
     }

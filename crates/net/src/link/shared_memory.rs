@@ -51,7 +51,7 @@ impl Drop for View {
 /// A shared mapping of an arena, of this process or of a peer. Dropped, it leaves nothing behind.
 pub(crate) struct Mapping {
     first: View,
-    /// To map more of it; `None`: all there will ever be is mapped.
+    /// The file by which more of it is mapped; `None`: all there will ever be is mapped.
     file: Option<OwnedFd>,
 }
 
@@ -96,7 +96,7 @@ impl Mapping {
     }
 }
 
-/// This process's arena.
+/// The shared memory of this process.
 pub(crate) struct Arena {
     pub(crate) mapping: Mapping,
     pub(crate) file: OwnedFd,

@@ -13,9 +13,9 @@ use crate::link::stream::{Socket, Stream};
 /// What this process has to do with one rank of a group.
 #[derive(Clone, Debug)]
 pub struct LinkStats {
-    /// Which rank.
+    /// The rank at the other end.
     pub rank: Rank,
-    /// Its host's name.
+    /// The name of that rank's host.
     pub host: String,
     /// How it is reached: `self`, `shm`, `tcp` or `ltp`.
     pub link: &'static str,
@@ -36,7 +36,7 @@ pub struct LinkStats {
 pub struct Packets {
     /// All that were sent.
     pub sent: u64,
-    /// Those deemed lost.
+    /// How many are deemed lost.
     pub lost: u64,
     /// Smoothed round trip; `None` before the first acknowledgement.
     pub rtt: Option<Duration>,
@@ -61,7 +61,7 @@ pub struct Wires {
 }
 
 impl Wires {
-    /// Asks the kernel.
+    /// Asks the kernel about these streams.
     pub(crate) fn of(streams: &[Arc<Stream>]) -> Wires {
         let wires = streams.iter().map(|s| &s.socket).filter(|s| !matches!(s, Socket::Local(_)));
         let known: Vec<libc::tcp_info> = wires.filter_map(|socket| tcp_info(socket).ok()).collect();

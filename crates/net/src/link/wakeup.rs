@@ -17,7 +17,7 @@ const BACKGROUND: u32 = 2;
 const ATTENDED: u32 = 4;
 /// The waiter sleeps, and could go on after a mere acknowledgement.
 const WAITER_READS: u32 = 8;
-/// The same of the background thread.
+/// The background thread sleeps, and could go on after a mere acknowledgement.
 const BACKGROUND_READS: u32 = 16;
 
 /// The page of a process that its peers see.

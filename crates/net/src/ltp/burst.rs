@@ -34,7 +34,7 @@ pub(super) struct Burst {
 }
 
 impl Burst {
-    /// An empty one.
+    /// Makes an empty burst.
     pub(super) fn new() -> Burst {
         let to = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         Burst { bytes: vec![0; BUFFER_BYTES], len: 0, to, packet: 0, packets: 0, sent: 0 }

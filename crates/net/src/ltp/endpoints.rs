@@ -20,7 +20,7 @@ const MOST_OFFERS: usize = 64;
 struct Endpoint {
     number: u64,
     datagrams: Arc<Datagrams>,
-    /// Those who have been invited.
+    /// The members that have been invited.
     invited: BTreeSet<usize>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct DatagramEndpoints {
 
 #[derive(Default)]
 struct PendingOffers {
-    /// By peer and by number of the endpoint.
+    /// The invitations, by peer and by number of the endpoint.
     invitations: BTreeMap<(usize, u64), Vec<u8>>,
     lost: BTreeSet<usize>,
 }
@@ -90,7 +90,7 @@ impl DatagramEndpoints {
         Ok(datagrams)
     }
 
-    /// Those of `members` that have not been invited to that socket yet: from now on they have.
+    /// Which of the `members` have not been invited to that socket yet: from now on they have.
     pub(crate) fn uninvited(
         &self,
         number: u64,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use loom::sync::{Condvar, Mutex};
 
-/// As the real one.
+/// An event, as the real one is.
 pub(super) struct Event {
     signalled: Mutex<bool>,
     changed: Condvar,
@@ -26,7 +26,7 @@ impl Event {
         *self.signalled.lock().expect("no thread panics") = false;
     }
 
-    /// As the real one; a timeout of zero is over at once, and no other ever is.
+    /// Waits, as the real one does; a timeout of zero is over at once, and no other ever is.
     pub(super) fn wait(&self, _socket: RawFd, _write: bool, timeout: Option<Duration>) -> bool {
         let mut signalled = self.signalled.lock().expect("no thread panics");
         while !*signalled && timeout != Some(Duration::ZERO) {

@@ -30,7 +30,7 @@ impl Invitation {
         Invitation { cipher, port, link: u32::from_le_bytes(link), secret }
     }
 
-    /// As it is sent.
+    /// The invitation as bytes, as it is sent.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION, code(self.cipher)];
         out.extend_from_slice(&self.port.to_le_bytes());

@@ -111,7 +111,7 @@ impl Default for DatagramOptions {
     }
 }
 
-/// See the module's documentation.
+/// The datagrams of one socket; the module's documentation describes them.
 pub struct Datagrams {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -266,7 +266,7 @@ impl Shared {
         self.began.elapsed()
     }
 
-    /// For callers, who go before the thread.
+    /// Takes the lock for callers, who go before the thread.
     fn enter(&self) -> MutexGuard<'_, Peers> {
         self.callers.fetch_add(1, SeqCst);
         let peers = self.peers.lock();
@@ -274,7 +274,7 @@ impl Shared {
         peers
     }
 
-    /// For the thread.
+    /// Takes the lock for the thread.
     fn lock(&self) -> MutexGuard<'_, Peers> {
         while self.callers.load(SeqCst) > 0 {
             std::thread::yield_now();

@@ -77,10 +77,10 @@ pub(super) struct Peer {
     remote: Option<Remote>,
     /// `None` until the peer's address is known: by its invitation, or by a packet that was faster.
     link: Option<Link>,
-    /// For the link, once it is there.
+    /// The settings of the link, once it is there.
     settings: Settings,
     socket: Arc<Socket>,
-    /// To be sent once the link is there.
+    /// Messages to be sent once the link is there.
     waiting: Vec<(Outgoing, Body)>,
     sending: BTreeMap<MessageId, Body>,
     landing: Landing,
@@ -126,7 +126,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Queues a message.
+    /// Queues a message for the peer.
     pub(super) fn send(&mut self, what: Outgoing, body: Body) {
         match &mut self.link {
             Some(link) => {

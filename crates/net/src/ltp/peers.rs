@@ -17,13 +17,13 @@ use super::Notice;
 pub struct Refused {
     /// No packet of this protocol and version.
     pub malformed: u64,
-    /// For no link of ours.
+    /// Packets that are for no link of ours.
     pub strange: u64,
     /// Not sealed by the peer it claims to be from, or changed on the way.
     pub forged: u64,
     /// Genuine, and had come before, or is too old to tell.
     pub replayed: u64,
-    /// Of ours, refused by this host's kernel.
+    /// Packets of ours that this host's kernel refused.
     pub unsent: u64,
 }
 

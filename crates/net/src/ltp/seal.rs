@@ -126,7 +126,7 @@ impl Opener {
         Opener { chain: Chain::new(cipher, secret), keys: VecDeque::new(), forged: 0 }
     }
 
-    /// Packets are authenticated.
+    /// Whether packets are authenticated.
     pub(super) fn is_sealed(&self) -> bool {
         self.chain.is_some()
     }

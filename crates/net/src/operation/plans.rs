@@ -12,11 +12,11 @@ use tweed_schedule::{Collective, Rank, Schedule};
 /// Which schedule runs a collective up to which size.
 #[derive(Clone, Debug)]
 pub struct PlanRow {
-    /// For which collective.
+    /// The collective that it is for.
     pub collective: Collective,
     /// Up to so many bytes of the whole buffer; `None`: any.
     pub up_to_bytes: Option<u64>,
-    /// For root 0, where the collective has a root.
+    /// The schedule for root 0, where the collective has a root.
     pub schedule: Arc<Schedule>,
     /// So many bytes of each chunk are under way at once, at most; `None`: as many as the group lets.
     pub in_flight_bytes: Option<u64>,

@@ -46,7 +46,7 @@ type Ends = [Arc<TcpStream>; 2];
 
 struct Pair {
     ends: Ends,
-    /// From the end of that place.
+    /// The pipes, each from the end of that place.
     pipes: [Pipe; 2],
 }
 
@@ -75,7 +75,7 @@ struct State {
     closed: bool,
 }
 
-/// See the module.
+/// A relay between processes; the module's documentation describes it.
 pub(crate) struct Relay {
     state: Mutex<State>,
     pairs: AtomicUsize,

@@ -11,7 +11,7 @@ struct Half<S> {
     socket: S,
 }
 
-/// Of each pair one at most: then the other one takes it along.
+/// The ends that wait: of each pair one at most, as the other one takes it along.
 pub(super) struct Waiting<S> {
     halves: VecDeque<Half<S>>,
 }
@@ -38,7 +38,7 @@ impl<S> Waiting<S> {
         None
     }
 
-    /// Lets all go.
+    /// Lets all of them go.
     pub(super) fn clear(&mut self) {
         self.halves.clear();
     }

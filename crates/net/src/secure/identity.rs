@@ -9,10 +9,10 @@ use snow::types::Dh;
 use super::{file, from_hex, hex, resolver};
 use tweed_proto::engine::EngineError;
 
-/// The public half.
+/// The public half of a key pair.
 pub(crate) type Key = [u8; 32];
 
-/// A key pair.
+/// The key pair of a process.
 pub(crate) struct Identity {
     pub(super) private: [u8; 32],
     pub(crate) public: Key,

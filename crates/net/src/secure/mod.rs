@@ -51,7 +51,7 @@ fn resolver() -> snow::resolvers::BoxedCryptoResolver {
     Box::new(FallbackResolver::new(Box::new(RingResolver), Box::new(DefaultResolver)))
 }
 
-/// Bytes as text.
+/// The bytes as hexadecimal text.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }

@@ -22,7 +22,7 @@ pub(super) const RECORDS_PER_KEY: u64 = 1 << 22;
 /// The keys of both directions. Each is changed by the side of the connection that uses it, between two of its records.
 pub(super) type Keys = Arc<RwLock<StatelessTransportState>>;
 
-/// Seals one direction.
+/// Seals the records of one direction.
 pub(crate) struct Sealer {
     keys: Keys,
     number: u64,
@@ -56,7 +56,7 @@ impl Sealer {
     }
 }
 
-/// Opens the other.
+/// Opens the records of the other direction.
 pub(crate) struct Opener {
     keys: Keys,
     number: u64,

@@ -29,7 +29,7 @@ struct Outgoing {
 
 struct Incoming {
     opener: Opener,
-    /// As it came in; `from..to` is unopened.
+    /// The bytes as they came in; `from..to` is unopened.
     raw: Box<[u8]>,
     from: usize,
     to: usize,

@@ -23,7 +23,7 @@ pub struct Secret {
 }
 
 impl Secret {
-    /// From the text. One that is too short to be a secret is a usage error.
+    /// The secret with this text. One that is too short to be a secret is a usage error.
     pub fn new(text: &str) -> Result<Secret, EngineError> {
         let text = text.trim();
         if text.chars().count() < LEAST_CHARACTERS {
@@ -42,7 +42,7 @@ impl Secret {
         Secret::new("no secret is asked for").expect("it is long enough")
     }
 
-    /// From a text or a file, whichever is given; both must say the same.
+    /// The secret of a text or a file, whichever is given; both must say the same.
     pub fn choose(text: Option<&str>, path: Option<&Path>) -> Result<Option<Secret>, EngineError> {
         let given = text.map(Secret::new).transpose()?;
         let stored = path.map(|p| file::read(p, "secret file").and_then(|t| Secret::new(&t))).transpose()?;

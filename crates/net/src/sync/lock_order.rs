@@ -9,15 +9,15 @@
 pub(crate) enum LockRank {
     /// `Connector::joining`: held while a group is joined, and while the caller's `interrupted` is asked.
     Joining,
-    /// `Node::joined`.
+    /// The lock of `Node::joined`.
     Joined,
-    /// `Node::threads`.
+    /// The lock of `Node::threads`.
     NodeThreads,
     /// `objects::Shared::state`: all that a process knows of objects.
     Objects,
     /// `HubLinks::poll`: held while whoever drives the links waits.
     HubPoll,
-    /// `HubLinks::listening`.
+    /// The lock of `HubLinks::listening`.
     HubListening,
     /// `hub::Shared::state`: the links, and who may have one.
     HubState,
@@ -31,7 +31,7 @@ pub(crate) enum LockRank {
     Failed,
     /// `Driver::engine`: held while the engine is driven, which calls the methods of `Live`: what they take goes after it.
     Engine,
-    /// `Connector::directory`.
+    /// The lock of `Connector::directory`.
     Directory,
     /// `DatagramEndpoints::endpoints`: sockets for packets. The engine takes it to drop a peer, so nobody who holds it may
     /// ask the engine anything.
@@ -52,11 +52,11 @@ pub(crate) enum LockRank {
     CrowdState,
     /// `Relay::state`: who waits for the other one of a pair, and pairs that are new.
     Relay,
-    /// `Refusals::by_reason`.
+    /// The lock of `Refusals::by_reason`.
     Refusals,
-    /// `Op::callback`.
+    /// The lock of `Op::callback`.
     Callback,
-    /// `Callbacks::workers`.
+    /// The lock of `Callbacks::workers`.
     Workers,
     /// `Callbacks::threads`: the handles of the workers.
     WorkerThreads,
@@ -64,15 +64,15 @@ pub(crate) enum LockRank {
     StreamWriting,
     /// `Stream::queue`: frames that have not left yet.
     StreamQueue,
-    /// `Sealed::incoming`.
+    /// The lock of `Sealed::incoming`.
     SealedIncoming,
-    /// `Sealed::outgoing`.
+    /// The lock of `Sealed::outgoing`.
     SealedOutgoing,
-    /// `Withdrawn::ranges`.
+    /// The lock of `Withdrawn::ranges`.
     Withdrawn,
-    /// `BufferPool::buffers`.
+    /// The lock of `BufferPool::buffers`.
     BufferPool,
-    /// `Arena::blocks`.
+    /// The lock of `Arena::blocks`.
     Blocks,
     /// `fork::REGISTRY`: held over a fork of the process, too, at whatever point a user forks.
     ForkRegistry,
@@ -145,10 +145,10 @@ mod checked {
 mod unchecked {
     use super::LockRank;
 
-    /// Nothing.
+    /// Holds nothing where the order is not checked.
     pub(in crate::sync) struct Order;
 
-    /// Nothing.
+    /// Holds nothing where the order is not checked.
     pub(in crate::sync) struct Held;
 
     impl Order {

@@ -36,7 +36,7 @@ mod told {
 
 #[cfg(not(tsan))]
 mod told {
-    /// Nothing.
+    /// Holds nothing where no sanitizer runs.
     pub(in crate::sync) struct Told;
 
     impl Told {

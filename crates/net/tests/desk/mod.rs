@@ -93,7 +93,7 @@ impl Desk {
     }
 }
 
-/// One end.
+/// One end of a link.
 pub(crate) struct Side {
     pub(crate) desk: Arc<Desk>,
     pub(crate) datagrams: Arc<Datagrams>,
@@ -155,7 +155,7 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// The same invitation with another port, as if the peer sat behind it.
+/// An invitation with another port, as if the peer sat behind it.
 pub(crate) fn through(mut invitation: Vec<u8>, port: u16) -> Vec<u8> {
     invitation[2..4].copy_from_slice(&port.to_le_bytes());
     invitation

@@ -201,7 +201,7 @@ pub(crate) fn request(
     }
 }
 
-/// Submits and waits.
+/// Submits a request, and waits for its end.
 pub(crate) fn complete(group: &Group, request: Request) -> Result<(), EngineError> {
     // SAFETY: tests keep their buffers until the operation has ended.
     let op: Arc<Op> = unsafe { group.submit(request) };

@@ -18,7 +18,7 @@ pub struct GroupConfig {
 pub struct Ltp {
     /// The share of a contribution that is enough once its time is over.
     pub fraction: f64,
-    /// By how much the time of the slowest link may be exceeded.
+    /// How much longer than the time of the slowest link it may take.
     pub slack: Duration,
     /// Nothing may be missing.
     pub lossless: bool,

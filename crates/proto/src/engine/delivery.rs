@@ -29,9 +29,9 @@ pub struct Delivery {
 /// A number of bytes, and how many of them were lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
-    /// All of them.
+    /// How many bytes there were.
     pub bytes: u64,
-    /// Those that did not arrive.
+    /// How many bytes did not arrive.
     pub lost: u64,
 }
 
@@ -98,7 +98,7 @@ impl Deliveries {
         }
     }
 
-    /// Hands them over.
+    /// Hands the deliveries over, which are forgotten here.
     pub(crate) fn take(&mut self) -> Vec<Delivery> {
         self.lost_bytes = 0;
         std::mem::take(&mut self.records).into()

@@ -33,7 +33,7 @@ pub struct Known<K> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outdated;
 
-/// See the module's documentation.
+/// The peers that this process knows; the module's documentation describes it.
 #[derive(Debug)]
 pub struct Directory<K> {
     by_uid: BTreeMap<String, Known<K>>,
@@ -70,7 +70,7 @@ impl<K: Copy> Directory<K> {
         self.by_uid.get(uid).copied().filter(|known| !known.given_up)
     }
 
-    /// That process has lost the link that its call `attempt` had made. Returns the peer that has to go.
+    /// Notes that process `uid` has lost the link that its call `attempt` had made. Returns the peer that has to go.
     pub fn give_up(&mut self, uid: &str, attempt: u64) -> Option<usize> {
         let known = self.by_uid.get_mut(uid).filter(|k| k.attempt <= attempt && !k.given_up)?;
         known.given_up = true;

@@ -183,18 +183,18 @@ impl Waiter {
 pub enum Task<C> {
     /// Drive whenever there is something to do, until [`Workers::step_down`] takes the lead away.
     Lead,
-    /// Run a callback.
+    /// The worker runs a callback.
     Run(C),
     /// Sleep until it is woken.
     Rest,
-    /// End.
+    /// The worker ends its thread.
     Stop,
 }
 
 /// Whom to wake after a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// Nobody.
+    /// No thread is woken.
     Nobody,
     /// A worker that rests.
     Resting,
@@ -256,7 +256,7 @@ impl<C> Workers<C> {
         self.wake()
     }
 
-    /// From now on workers end.
+    /// Lets all workers end from now on.
     pub fn stop(&mut self) {
         self.stopping = true;
         self.resting = 0;

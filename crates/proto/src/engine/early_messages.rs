@@ -15,7 +15,7 @@ pub(super) const MOST_BYTES: u64 = 1 << 30;
 
 #[derive(Default)]
 pub(super) struct EarlyMessages {
-    /// By group, and by operation; without one, what is said of a group that is not open here.
+    /// The messages, by group and by operation; without one, what is said of a group that is not open here.
     held: BTreeMap<(GroupNumber, Option<Key>), Vec<EarlyMessage>>,
     bytes: BTreeMap<usize, u64>,
     most_bytes: u64,
@@ -64,12 +64,12 @@ impl EarlyMessages {
         self.bytes.get(&peer).is_some_and(|&bytes| bytes > 0)
     }
 
-    /// What is held.
+    /// How many bytes are held.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.values().sum()
     }
 
-    /// Nothing is held.
+    /// Whether no message is held.
     pub(super) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }

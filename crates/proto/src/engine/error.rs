@@ -49,7 +49,7 @@ impl EngineError {
         }
     }
 
-    /// The same; a loss that names no operation yet is one of the operation `label`.
+    /// This error, in which a loss that names no operation yet is one of the operation `label`.
     pub fn about(mut self, label: &str) -> EngineError {
         if let EngineError::PeerLost(text) = &mut self {
             if !text.contains(label) {

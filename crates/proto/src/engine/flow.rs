@@ -24,7 +24,7 @@ const LARGE_BYTES: u64 = 256 << 10;
 /// What one peer was sent.
 #[derive(Debug, Default)]
 struct Ahead {
-    /// By lane: it has begun all operations below.
+    /// For each lane, the operation below which it has begun all.
     begun: BTreeMap<u64, u64>,
     /// Bytes by lane and operation that it is not known to have begun; and their sum.
     unbegun: BTreeMap<(u64, u64), u64>,

@@ -22,7 +22,7 @@ use std::fmt;
 const BITS: u32 = 56;
 const EPOCH_BITS: u32 = 24;
 
-/// See the module: the same at all ranks of a group, and of no other group.
+/// The number of a group: the same at all its ranks, and of no other group; see the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupNumber(u64);
 
@@ -30,7 +30,7 @@ impl GroupNumber {
     /// In a message that is about no group.
     pub const NONE: GroupNumber = GroupNumber(0);
 
-    /// Of the group of an epoch, or of none, whose hash that is: as many of its lower bits as there is room for.
+    /// The number of a group with this hash, of an epoch or of none: as many lower bits of the hash as there is room for.
     pub const fn new(hash: u64, epoch: Option<u64>) -> GroupNumber {
         match epoch {
             Some(epoch) => GroupNumber::from_bits((hash << EPOCH_BITS) | (epoch % (1 << EPOCH_BITS))),
@@ -38,12 +38,12 @@ impl GroupNumber {
         }
     }
 
-    /// As [`GroupNumber::bits`] has it; what is above is left out.
+    /// The number with these bits, as [`GroupNumber::bits`] has them; what is above is left out.
     pub const fn from_bits(bits: u64) -> GroupNumber {
         GroupNumber(bits % (1 << BITS))
     }
 
-    /// Below 2^56.
+    /// The bits of the number, which is below 2^56.
     pub const fn bits(self) -> u64 {
         self.0
     }

@@ -109,7 +109,7 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// That memory of this rank loses no parts in any contribution to the group; of 0 bytes: it may again.
+    /// Memory of this rank loses no parts in any contribution to the group from now on; of 0 bytes: it may again.
     pub fn keep_whole(&mut self, group: GroupNumber, address: u64, bytes: u64) {
         let Some(group) = self.groups.get_mut(&group) else { return };
         match bytes {

@@ -18,10 +18,10 @@ pub type Time = Duration;
 pub struct Address(pub u64);
 
 impl Address {
-    /// Nowhere.
+    /// The address that leads nowhere.
     pub const NULL: Address = Address(0);
 
-    /// Leads nowhere.
+    /// Whether the address leads nowhere.
     pub fn is_null(self) -> bool {
         self == Address::NULL
     }
@@ -32,7 +32,7 @@ impl Address {
         Address(self.0.wrapping_add(bytes))
     }
 
-    /// For those who may use it.
+    /// The address as a pointer, for those who may use it.
     pub fn as_ptr(self) -> *mut u8 {
         self.0 as *mut u8
     }
@@ -69,7 +69,7 @@ pub struct Ticket {
     pub send: u32,
     /// The output that leaves.
     pub output: u32,
-    /// Which piece.
+    /// The number of the slice.
     pub slice: u32,
     /// Rank in the program.
     pub to: u32,
@@ -78,7 +78,7 @@ pub struct Ticket {
 /// What follows a message on a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// Nothing.
+    /// There is no payload.
     Nothing,
     /// Bytes of its own.
     Text(Vec<u8>),

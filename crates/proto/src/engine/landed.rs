@@ -11,7 +11,7 @@ use super::Engine;
 /// What followed a message over a wire.
 #[derive(Clone, Debug, Default)]
 pub struct Received {
-    /// The bytes.
+    /// The bytes that were received.
     pub bytes: Vec<u8>,
     /// What of them did not arrive, and is zero.
     pub missing: Vec<Range<u32>>,
@@ -29,7 +29,7 @@ enum Value {
     Placed(Address, u64),
 }
 
-/// By number, with the operation it is for.
+/// The values that came in, by number, with the operation that each is for.
 #[derive(Default)]
 pub(super) struct Landed {
     values: BTreeMap<u64, (u64, Value)>,
@@ -59,7 +59,7 @@ impl Landed {
         (length == bytes).then_some((address, missing))
     }
 
-    /// It is used.
+    /// Forgets a message that was used.
     pub(super) fn forget(&mut self, number: u64, host: &mut impl Host) {
         if let Some((_, Value::Kept(received))) = self.values.remove(&number) {
             host.recycle(received.bytes);

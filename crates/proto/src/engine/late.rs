@@ -27,7 +27,7 @@ pub(super) struct Lateness {
     last_message: Time,
     asked: Option<Time>,
     reports: BTreeMap<Rank, (Time, Report)>,
-    /// Of the round of questions before this one.
+    /// The ranks that answered the round of questions before this one.
     answered: BTreeSet<Rank>,
     missed: BTreeSet<Rank>,
 }

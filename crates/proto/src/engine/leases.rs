@@ -36,7 +36,7 @@ struct Caller<E> {
 /// The slots of this process's table of leases, and what cannot be given back yet.
 pub(super) struct Leases<E> {
     free: Vec<u32>,
-    /// By slot.
+    /// The generation of each slot.
     generations: Vec<u32>,
     most: u32,
     kept: Vec<Kept<E>>,

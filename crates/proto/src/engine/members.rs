@@ -73,13 +73,13 @@ mod tests {
 /// Who takes part, seen from one rank.
 #[derive(Debug)]
 pub struct Members {
-    /// The same at all ranks, and of no other group.
+    /// The number of the group: the same at all ranks, and of no other group.
     pub number: GroupNumber,
     /// Whose group it is, where members come and go; else `None`.
     pub epoch: Option<u64>,
-    /// For people.
+    /// The group's name, for people.
     pub name: String,
-    /// This rank.
+    /// This process's rank in the group.
     pub rank: Rank,
     /// The process behind each rank; [`SELF`] for this one.
     pub peers: Vec<usize>,
@@ -98,7 +98,7 @@ pub struct Members {
 }
 
 impl Members {
-    /// How many.
+    /// How many ranks there are.
     pub fn ranks(&self) -> u32 {
         self.peers.len() as u32
     }

@@ -63,12 +63,12 @@ impl Kind {
     }
 }
 
-/// One message.
+/// One message between two ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
     /// What it is about.
     pub kind: Kind,
-    /// The group's number.
+    /// The number of the group.
     pub group: GroupNumber,
     /// The operation within the group.
     pub op: u64,
@@ -76,7 +76,7 @@ pub struct Message {
     pub at: u64,
     /// Index of the send in the schedule.
     pub send: u32,
-    /// Which piece.
+    /// The number of the slice.
     pub slice: u32,
     /// Length of the piece, or of the text.
     pub bytes: u32,
@@ -98,7 +98,7 @@ impl Message {
         self.send.wrapping_add(self.slice) as usize % streams
     }
 
-    /// As it lies in a queue, or goes over a stream.
+    /// The message as it lies in a queue, or goes over a stream.
     pub fn encode(&self) -> [u8; MESSAGE_BYTES] {
         let mut out = [0; MESSAGE_BYTES];
         out[..8].copy_from_slice(&(self.group.bits() << 8 | self.kind as u64).to_le_bytes());

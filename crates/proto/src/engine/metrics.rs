@@ -26,7 +26,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// A message leaves.
+    /// Counts a message that leaves.
     pub(super) fn sent(&mut self, message: &Message) {
         self.messages_out += 1;
         self.bytes_out += value_bytes(message);

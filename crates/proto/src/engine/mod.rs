@@ -102,9 +102,9 @@ pub enum Event<C> {
 /// An operation that has ended, for its caller.
 #[derive(Debug)]
 pub struct Ended<C> {
-    /// The caller's handle.
+    /// The handle of the caller.
     pub call: C,
-    /// How it ended.
+    /// How the operation has ended.
     pub result: Result<(), EngineError>,
     /// The other rank of a send or receive.
     pub source: Option<Rank>,
@@ -136,11 +136,11 @@ pub struct Settings {
     pub ahead_bytes: u64,
 }
 
-/// See the module's documentation.
+/// The engine of a process; the module's documentation describes it.
 pub struct Engine<H: Host> {
-    /// Its process.
+    /// The process that it is in.
     pub host: H,
-    /// All peers.
+    /// All peers of the process.
     pub peers: Peers,
     /// Who sleeps until when.
     pub turns: driving::Turns,
@@ -157,7 +157,7 @@ pub struct Engine<H: Host> {
     early: EarlyMessages,
     /// Groups that this rank has left.
     closed: BTreeSet<GroupNumber>,
-    /// Of those, the ones whose members have no notice of it yet.
+    /// Groups that were left, whose members have no notice of it yet.
     leaving: Vec<Arc<Members>>,
     /// Over how many streams a peer has sent that it leaves: all, or that group.
     shutdowns: BTreeMap<(usize, u8, GroupNumber), usize>,

@@ -15,7 +15,7 @@ use crate::ltp::{Outgoing, TAG_BYTES};
 /// A message that has come in packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketMessage {
-    /// The sender's header.
+    /// The header that the sender wrote.
     pub tag: [u8; TAG_BYTES],
     /// The values, with zeros where they are missing.
     pub body: Vec<u8>,

@@ -12,12 +12,12 @@ use super::metrics::Traffic;
 /// More messages than any sleeper waits for.
 const EVERYBODY: u32 = 1 << 16;
 
-/// Another process.
+/// Another process, as this one knows it.
 #[derive(Debug, Default)]
 pub struct Peer {
     /// Its name; no other process has it.
     pub uid: String,
-    /// Its host's name.
+    /// The name of its host.
     pub host: String,
     /// It shares memory with this process.
     pub shared: bool,
@@ -105,7 +105,7 @@ impl Peers {
         self.all.len()
     }
 
-    /// There is none.
+    /// Whether there is no peer.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }

@@ -14,7 +14,7 @@ use super::host::Address;
 pub struct Segment {
     /// Its first byte; may be null if it is empty.
     pub data: Address,
-    /// Its length.
+    /// The length of the segment.
     pub bytes: u64,
 }
 
@@ -33,25 +33,25 @@ impl Segment {
 pub enum Operation {
     /// A collective; `root` counts where it has one.
     Collective {
-        /// Which.
+        /// The collective that is run.
         what: Collective,
-        /// From or to whom.
+        /// The rank that values come from or go to.
         root: Rank,
     },
     /// An all-reduce of nothing.
     Barrier,
     /// One value to one rank.
     Send {
-        /// To whom.
+        /// The rank that the values go to.
         to: Rank,
         /// Met by a receive with the same tag.
         tag: u32,
     },
     /// One value from one rank, or from whoever sends first.
     Receive {
-        /// From whom.
+        /// The rank that the values come from; `None`: any.
         from: Option<Rank>,
-        /// See `Send`.
+        /// The tag that the sender gives.
         tag: u32,
     },
 }
@@ -67,15 +67,15 @@ pub struct Request {
     pub reduce_op: ReduceOp,
     /// What contributions are multiplied with first, for `PremulSum`.
     pub factor: f64,
-    /// Higher goes first.
+    /// Operations of higher priority go first.
     pub priority: i32,
     /// The caller waits at once.
     pub blocking: bool,
-    /// Read from.
+    /// The memory that is read from.
     pub inputs: Vec<Segment>,
-    /// Written to.
+    /// The memory that is written to.
     pub outputs: Vec<Segment>,
-    /// For the texts of errors.
+    /// The shape, for the texts of errors.
     pub shape: String,
     /// How long it may take; `None`: as long as the group says.
     pub timeout: Option<Duration>,
@@ -122,7 +122,7 @@ impl Request {
         format!("{}{reduction} {dtype} {shape} ({} bytes){root}", self.name(), self.common_bytes())
     }
 
-    /// It combines values.
+    /// Whether the operation combines values.
     pub fn reduces(&self) -> bool {
         let Operation::Collective { what, .. } = self.operation else { return false };
         matches!(what, Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce)

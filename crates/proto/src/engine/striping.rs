@@ -13,7 +13,7 @@ const LOOK_BYTES: u64 = 4 << 20;
 /// So many packets of a look are sent again where packets are lost; one is chance.
 const LOST: u64 = 2;
 
-/// Of one peer.
+/// The striping of messages to one peer.
 #[derive(Debug, Default)]
 pub struct Striping {
     is_lossy: bool,

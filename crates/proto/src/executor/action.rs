@@ -23,13 +23,13 @@ pub enum Ready {
 /// Something to tell a peer about one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signal {
-    /// Whom.
+    /// The rank that is told.
     pub to: Rank,
     /// Index of the send in the schedule.
     pub send: u32,
-    /// Which piece.
+    /// The number of the slice.
     pub slice: u32,
-    /// What.
+    /// What the rank is told.
     pub what: Notice,
 }
 
@@ -40,7 +40,7 @@ pub enum Notice {
     Readable {
         /// The output that holds it.
         output: u32,
-        /// See [`Arrival::writable`].
+        /// Whether it may be written to, as [`Arrival::writable`] has it.
         writable: bool,
     },
     /// The value is in the receiver's buffer.
@@ -54,7 +54,7 @@ pub enum Notice {
 pub struct Combine {
     /// The input taken in.
     pub input: u32,
-    /// Which piece.
+    /// The number of the slice.
     pub slice: u32,
     /// The output to stage in the same pass.
     pub stage: Option<u32>,
@@ -65,26 +65,26 @@ pub struct Combine {
 /// What the caller must do. All but signals are answered with [`Executor::finished`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Tell a peer.
+    /// Tell a peer what happened.
     Signal(Signal),
     /// Take in an input.
     Combine(Combine),
     /// Copy an output's value to where peers on this host read it.
     Stage {
-        /// Which output.
+        /// The number of the output.
         output: u32,
-        /// Which piece.
+        /// The number of the slice.
         slice: u32,
     },
     /// Carry an output's value over a wire. Answer when the caller's memory is no longer read.
     Transmit {
         /// Index of the send in the schedule.
         send: u32,
-        /// Whom.
+        /// The rank that it goes to.
         to: Rank,
-        /// Which output.
+        /// The number of the output.
         output: u32,
-        /// Which piece.
+        /// The number of the slice.
         slice: u32,
     },
 }

@@ -45,7 +45,7 @@ use crate::slice::{InputStage, OutputStage, Slice};
 
 pub use action::{Action, Arrival, Combine, Notice, Ready, Signal};
 
-/// The state machine.
+/// The state machine of one operation.
 #[derive(Clone, Debug)]
 pub struct Executor {
     program: Arc<Program>,

@@ -8,9 +8,9 @@ const FIRST_BYTES: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it announced a message of {bytes} bytes, where {most} are allowed")]
 pub struct TooLong {
-    /// What was announced.
+    /// How many bytes were announced.
     pub bytes: u64,
-    /// What may come.
+    /// How many bytes may come.
     pub most: u64,
 }
 
@@ -29,7 +29,7 @@ impl Assembly {
         Assembly { most, head: [0; HEAD_BYTES], head_bytes: 0, body: Vec::new() }
     }
 
-    /// From now on messages may have so many bytes; one that has been announced already, too.
+    /// Messages may have `most` bytes from now on; one that has been announced already, too.
     pub fn allow(&mut self, most: u64) {
         self.most = most;
     }
@@ -66,7 +66,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// Of the message that comes now, if that is known.
+    /// The length of the message that comes now, if that is known.
     fn length(&self) -> Result<Option<usize>, TooLong> {
         if self.head_bytes < HEAD_BYTES {
             return Ok(None);

@@ -6,9 +6,9 @@ use std::sync::Arc;
 /// How much may wait on a link before its other end counts as one that does not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MostQueued {
-    /// So many messages.
+    /// How many messages may wait.
     pub messages: usize,
-    /// As long as so many of the longest that was entered, and [`SMALL_BYTES`], wait, no other one joins them.
+    /// As long as this many of the longest message that was entered, and [`SMALL_BYTES`], wait, no other one joins them.
     pub longest: usize,
 }
 
@@ -23,9 +23,9 @@ const SMALL_BYTES: usize = 1 << 18;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it does not read what it is told: {messages} messages of {bytes} bytes wait for it")]
 pub struct TooMuch {
-    /// That wait.
+    /// How many messages wait.
     pub messages: usize,
-    /// That they have.
+    /// How many bytes they have.
     pub bytes: usize,
 }
 
@@ -52,7 +52,7 @@ pub struct Outbox {
     /// Bytes of the longest message so far.
     longest: usize,
     pieces: VecDeque<Piece>,
-    /// That all pieces have: what is held for the other end.
+    /// How many bytes all pieces have: what is held for the other end.
     bytes: usize,
     /// Bytes of the first that have left.
     left: usize,

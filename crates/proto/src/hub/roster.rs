@@ -14,7 +14,7 @@ pub type Key = [u8; 32];
 pub enum Barred {
     /// There is a list, and it is not on it.
     Unlisted,
-    /// It was expelled.
+    /// The caller was expelled.
     Expelled,
     /// There are as many members as there may be.
     Full,
@@ -40,14 +40,14 @@ pub struct Roster {
 }
 
 impl Default for Roster {
-    /// Anybody may come.
+    /// A roster by which anybody may come.
     fn default() -> Roster {
         Roster { linked: BTreeMap::new(), listed: None, expelled: BTreeSet::new(), most: usize::MAX }
     }
 }
 
 impl Roster {
-    /// From now on only those on the list may come, if there is one, and at most so many at a time. Returns the links that
+    /// Lets only those on the list come from now on, if there is one, and at most `most` at a time. Returns the links that
     /// have to end.
     pub fn admit(&mut self, listed: Option<BTreeSet<Key>>, most: usize) -> Vec<u64> {
         (self.listed, self.most) = (listed, most);

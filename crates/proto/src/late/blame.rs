@@ -9,7 +9,7 @@ use tweed_schedule::Rank;
 /// What a rank answers when it is asked how it stands in an operation. Ranks are those of the operation's group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// How it stands.
+    /// How the operation stands there.
     pub stand: Standing,
     /// Who has answered it on this operation since it asked.
     #[serde(rename = "heard")]
@@ -23,7 +23,7 @@ pub struct Report {
 pub enum Standing {
     /// It has called it, and waits.
     Inside {
-        /// For whom.
+        /// The ranks that it waits for.
         waits_for: Vec<Rank>,
         /// How long nothing has come in.
         quiet: Duration,
@@ -44,11 +44,11 @@ pub enum Standing {
 /// A call that a rank waits in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Call {
-    /// What was called.
+    /// The operation that was called.
     pub label: String,
-    /// For how long it has waited.
+    /// How long it has waited.
     pub since: Duration,
-    /// For whom; empty if it belongs to another group.
+    /// The ranks that it waits for; empty if it belongs to another group.
     pub waits_for: Vec<Rank>,
 }
 
@@ -72,16 +72,16 @@ pub enum Reason {
     Silent,
     /// It is alive and has not called the operation.
     Elsewhere {
-        /// See [`Standing::Elsewhere`].
+        /// Its last operation, as [`Standing::Elsewhere`] has it.
         last: Option<(String, Duration)>,
-        /// See [`Standing::Elsewhere`].
+        /// The call that it is in, as [`Standing::Elsewhere`] has it.
         call: Option<Call>,
-        /// See [`Standing::Elsewhere`].
+        /// What it does, as [`Standing::Elsewhere`] has it.
         activity: Activity,
     },
     /// It is alive, and nothing gets from it to that rank.
     Link {
-        /// Who hears nothing.
+        /// The rank that hears nothing.
         to: Rank,
     },
     /// Values still flow, only slowly; that rank is furthest behind.
@@ -94,13 +94,13 @@ pub enum Reason {
 /// A rank and what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Culprit {
-    /// Who.
+    /// The rank that holds the others up.
     pub rank: Rank,
-    /// Why.
+    /// Why it holds them up.
     pub reason: Reason,
 }
 
-/// The outcome.
+/// What was found out about an operation that is late.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blame {
     /// Whom everything waits for, as far as it was found; ascending.
@@ -125,7 +125,7 @@ impl Blame {
         Blame { culprits: culprits.collect(), waits: search.waits }
     }
 
-    /// Of the ranks that answered and wait, the first: one of all is enough to speak.
+    /// The first of the ranks that answered and wait: one of all is enough to speak.
     pub fn speaker(reports: &BTreeMap<Rank, Report>) -> Option<Rank> {
         reports.iter().find(|(_, r)| matches!(r.stand, Standing::Inside { .. })).map(|(&rank, _)| rank)
     }
@@ -203,7 +203,7 @@ impl Report {
         Report { stand, answered: BTreeSet::new(), missed: BTreeSet::new() }
     }
 
-    /// The same, told `later`. What was quiet may have spoken since, so that stays as it was.
+    /// This report, told `later`. What was quiet may have spoken since, so that stays as it was.
     pub fn aged(mut self, later: Duration) -> Report {
         if let Standing::Elsewhere { last, call, .. } = &mut self.stand {
             last.iter_mut().for_each(|(_, ago)| *ago += later);
@@ -217,7 +217,7 @@ impl Report {
         self.waits_for().into_iter().chain(self.answered.clone()).chain(self.missed.clone())
     }
 
-    /// For whom it waits, in this operation or in another of the same group.
+    /// The ranks for which it waits, in this operation or in another of the same group.
     fn waits_for(&self) -> Vec<Rank> {
         match &self.stand {
             Standing::Inside { waits_for, .. } => waits_for.clone(),

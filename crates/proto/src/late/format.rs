@@ -13,10 +13,10 @@ const MOST_NAMED: usize = 4;
 /// How a rank's process stands, if the asker can see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Process {
-    /// It cannot.
+    /// The process cannot be seen.
     #[default]
     Unseen,
-    /// By SIGSTOP, Ctrl-Z or a debugger.
+    /// It was stopped by SIGSTOP, Ctrl-Z or a debugger.
     Stopped,
     /// It runs or sleeps.
     Alive,
@@ -25,19 +25,19 @@ pub enum Process {
 /// Where a rank lives.
 #[derive(Clone, Debug, Default)]
 pub struct RankStatus {
-    /// Its host's name.
+    /// The name of its host.
     pub host: String,
     /// Its process id there.
     pub pid: u32,
     /// How the asker reaches it: "shm", or "tcp" and its address.
     pub link: String,
-    /// See [`Process`].
+    /// How its process is doing.
     pub process: Process,
 }
 
 /// All that the words need besides the blame.
 pub struct Context {
-    /// What was called.
+    /// The operation that was called.
     pub label: String,
     /// How long the asker has waited.
     pub waited: Duration,

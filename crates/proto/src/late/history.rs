@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// So many of the latest values count.
 const WINDOW: usize = 64;
-/// Fewer say nothing.
+/// Fewer samples than this say nothing.
 const LEAST: usize = 4;
 /// The middle of a long row moves slowly: it is looked up anew once in so many values.
 const RENEW_EVERY: usize = 8;

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use super::Limits;
 
-/// What is due.
+/// What is due for an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Ask the others how they stand.
     Ask,
     /// They have had their time to answer: say what is known.
     Warn,
-    /// It has failed.
+    /// The operation has failed.
     Fail,
 }
 

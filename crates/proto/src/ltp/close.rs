@@ -158,7 +158,7 @@ impl CloseThresholds {
         self.sizes.values().filter_map(Times::measured).max()
     }
 
-    /// From when on the fraction suffices for a message of this size; `None`: not before the limit.
+    /// The time from which the fraction suffices for a message of this size; `None`: not before the limit.
     pub fn threshold(&self, total: u32) -> Option<Duration> {
         self.sizes.get(&total).and_then(|times| times.threshold)
     }

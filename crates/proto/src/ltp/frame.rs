@@ -14,7 +14,7 @@ pub const ACK_RANGES: usize = 256;
 /// What announces a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Open {
-    /// The message.
+    /// The number of the message.
     pub message: u32,
     /// The round that the sender gave it.
     pub round: u32,
@@ -26,14 +26,14 @@ pub struct Open {
     pub lossy: bool,
     /// The rate in bytes per second at which the sender expects to send it; 0: unknown.
     pub pace: u64,
-    /// The caller's words.
+    /// What the caller says with it.
     pub tag: [u8; TAG_BYTES],
 }
 
 /// One part of what says that a message is closed, and what of it is missing for good.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Close {
-    /// The message.
+    /// The number of the message.
     pub message: u32,
     /// Which part this is, from 0.
     pub part: u32,
@@ -52,14 +52,14 @@ pub struct Ack {
     pub ranges: Vec<RangeInclusive<u64>>,
 }
 
-/// One frame.
+/// One frame of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// Asks for an acknowledgement.
     Ping,
     /// Which packets have arrived.
     Ack(Ack),
-    /// A message begins.
+    /// A message begins here.
     Open(Open),
     /// A message is closed by its receiver.
     Close(Close),

@@ -64,7 +64,7 @@ impl Inbox {
         Ok(true)
     }
 
-    /// A REPAIR packet.
+    /// Takes a REPAIR packet in.
     pub(crate) fn repair(
         &mut self,
         now: Duration,

@@ -18,7 +18,7 @@ pub(crate) struct Receiving {
     pub(crate) began: Duration,
     pub(crate) announced: Option<Open>,
     pub(crate) placed: Ranges,
-    /// Of `placed`, what came as critical.
+    /// What came as critical, a part of `placed`.
     critical: Ranges,
     /// What of it has come in parity shards.
     parity: Option<Parity>,
@@ -59,7 +59,7 @@ impl Receiving {
         Ok(())
     }
 
-    /// A REPAIR packet.
+    /// Keeps what a REPAIR packet brings.
     pub(crate) fn keep(&mut self, head: &RepairHead, shard: &[u8]) -> Result<(), BadPacket> {
         if (head.round, head.code.total) != (self.round, self.total) {
             return Err(BadPacket::Contradiction(head.message));

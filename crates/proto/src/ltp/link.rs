@@ -105,7 +105,7 @@ pub struct Place {
     pub len: u32,
 }
 
-/// What has happened.
+/// What has happened on a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// All that a message from the peer lacks follows from what is there: to be put into its memory, which is zeros
@@ -120,25 +120,25 @@ pub enum Event {
     Received {
         /// The message; no `Place` has come before if nothing arrived, or it is empty.
         message: MessageId,
-        /// As the sender gave it.
+        /// The round, as the sender gave it.
         round: u32,
-        /// As the sender gave it.
+        /// The tag, as the sender gave it.
         tag: [u8; TAG_BYTES],
-        /// Length in bytes.
+        /// The length in bytes.
         total: u32,
         /// Ranges of bytes that have not arrived, ascending; the sender is told the same.
         missing: Vec<Range<u32>>,
     },
     /// The peer has closed a message of ours; its memory is read no more.
     Delivered {
-        /// The message.
+        /// The number of the message.
         message: MessageId,
         /// Ranges of bytes that have not arrived, ascending; the receiver holds zeros there.
         missing: Vec<Range<u32>>,
     },
     /// The peer has given up a message of which something had arrived. No [`Place`] of it follows.
     Cancelled {
-        /// The message.
+        /// The number of the message.
         message: MessageId,
     },
 }
@@ -150,7 +150,7 @@ pub struct LinkMetrics {
     pub bandwidth: Option<u64>,
     /// Smallest round trip of the last ten seconds; `None` before the first acknowledgement.
     pub rtt_min: Option<Duration>,
-    /// Smoothed round trip.
+    /// The smoothed round trip time.
     pub rtt_smoothed: Option<Duration>,
     /// Packets sent, of any kind.
     pub sent_packets: u64,
@@ -158,13 +158,13 @@ pub struct LinkMetrics {
     pub sent_bytes: u64,
     /// Packets deemed lost on the way to the peer.
     pub lost_packets: u64,
-    /// Bytes of them.
+    /// How many bytes were lost.
     pub lost_bytes: u64,
     /// Packets deemed lost that had arrived after all.
     pub late_packets: u64,
     /// Packets that have arrived, of any kind.
     pub received_packets: u64,
-    /// Bytes of them.
+    /// How many bytes were received.
     pub received_bytes: u64,
     /// Bytes that were sent and not yet acknowledged.
     pub in_flight: u64,

@@ -89,5 +89,5 @@ const BLACK_HOLE: u32 = 32;
 /// A path that was cut for a moment looks like a black hole: it must not be left at small packets for long.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Paths change rarely.
+/// The longest pause is long, as paths change rarely.
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);

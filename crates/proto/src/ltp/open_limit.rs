@@ -8,7 +8,7 @@ pub(crate) struct OpenLimit {
     pub(crate) bytes: u64,
 }
 
-/// What is open.
+/// The messages that are open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OpenMessages {
     messages: usize,

@@ -130,7 +130,7 @@ impl Outbox {
         self.change(load, Sending::arrived);
     }
 
-    /// As far as is known, the receiver lacks this.
+    /// Whether the receiver lacks this, as far as is known.
     pub(crate) fn wants(&self, load: &Load) -> bool {
         let Load::Data { message, offset, len, .. } = *load else { return false };
         self.begun.get(&message).is_some_and(|sending| sending.wants(&(offset..offset + len)))

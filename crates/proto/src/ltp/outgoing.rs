@@ -44,15 +44,15 @@ pub(crate) struct Sending {
     critical_bytes: u32,
     /// Critical, to be sent for the first time or again.
     critical: Ranges,
-    /// To be sent for the first time.
+    /// What is to be sent for the first time.
     fresh: Ranges,
     /// Where the first pass goes on; it goes around.
     cursor: u32,
     /// Lost, to be sent again.
     again: Ranges,
-    /// Of what was sent more than once, what has arrived.
+    /// What has arrived of that which was sent more than once.
     arrived: Ranges,
-    /// Something was lost.
+    /// Whether something was lost.
     lost: bool,
     /// What left last was new.
     alternate: bool,

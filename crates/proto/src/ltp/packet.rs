@@ -16,7 +16,7 @@ pub const BODY_HEAD_BYTES: usize = 16;
 pub enum Kind {
     /// A stretch of one message.
     Data,
-    /// Frames.
+    /// A packet of control frames.
     Control,
     /// A parity shard of one message.
     Repair,
@@ -57,7 +57,7 @@ const PROMPT: u8 = 2;
 const LAST: u8 = 4;
 
 impl Header {
-    /// As it stands on the wire.
+    /// The header as it stands on the wire.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut out = [0; HEADER_BYTES];
         out[0] = VERSION << 4 | self.kind.code();
@@ -105,7 +105,7 @@ pub struct DataHead {
 }
 
 impl DataHead {
-    /// As it stands on the wire.
+    /// The head as it stands on the wire.
     pub fn encode(&self) -> [u8; BODY_HEAD_BYTES] {
         let mut out = [0; BODY_HEAD_BYTES];
         for (at, value) in [self.message, self.round, self.offset, self.total].into_iter().enumerate() {
@@ -145,7 +145,7 @@ pub struct RepairHead {
 }
 
 impl RepairHead {
-    /// As it stands on the wire.
+    /// The head as it stands on the wire.
     pub fn encode(&self) -> [u8; BODY_HEAD_BYTES] {
         let mut out = [0; BODY_HEAD_BYTES];
         let Code { total, shard, parity } = self.code;
@@ -196,7 +196,7 @@ pub enum BadPacket {
     /// No sender comes so far.
     #[error("the packet's number is too large to be true")]
     Number,
-    /// No such frame.
+    /// There is no such frame.
     #[error("{0} is no type of frame")]
     Frame(u8),
     /// A stretch of a message reaches beyond its end, or is empty.

@@ -48,7 +48,7 @@ impl Ranges {
         self.ranges.get(at).is_some_and(|range| range.contains(&number))
     }
 
-    /// The ranges, ascending.
+    /// The ranges, in ascending order.
     pub fn as_slice(&self) -> &[Range<u32>] {
         &self.ranges
     }
@@ -60,7 +60,7 @@ impl Ranges {
         inside.map(|found| found.start.max(range.start)..found.end.min(range.end)).collect()
     }
 
-    /// Takes everything out.
+    /// Takes all ranges out.
     pub fn clear(&mut self) {
         *self = Ranges::default();
     }

@@ -38,7 +38,7 @@ pub(crate) struct Seen {
 /// How many of the peer's packets have not come.
 #[derive(Clone, Copy, Debug, Default)]
 struct Loss {
-    /// Of the numbers before `since`.
+    /// The share of the numbers before `since` that was lost.
     share: f64,
     /// How many were lost in a row among them.
     burst: f64,
@@ -69,9 +69,9 @@ const LOSS_PACKETS: u64 = 512;
 pub(crate) enum AckRequest {
     /// Not for its own sake.
     None,
-    /// Together with others.
+    /// It is acknowledged together with others.
     Soon,
-    /// At once.
+    /// It is acknowledged at once.
     Now,
 }
 

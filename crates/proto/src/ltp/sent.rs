@@ -15,7 +15,7 @@ use super::rate::Mark;
 pub(crate) enum Load {
     /// Bytes of a message. `again`: another packet with them has left before.
     Data { message: u32, offset: u32, len: u32, critical: bool, again: bool },
-    /// Frames; see [`ControlFrame`].
+    /// Control frames; see [`ControlFrame`].
     Control,
     /// Parity of a message.
     Repair,
@@ -58,7 +58,7 @@ pub(crate) struct Settled {
     /// A packet was newly acknowledged.
     pub(crate) anything: bool,
     pub(crate) acked_bytes: u64,
-    /// Of the newest packet acknowledged.
+    /// The mark of the newest packet acknowledged.
     pub(crate) newest: Option<Mark>,
     /// When the largest packet number acknowledged was sent, if it is newly so.
     pub(crate) largest_sent: Option<Duration>,
@@ -106,7 +106,7 @@ pub(crate) struct Patience {
 pub(crate) struct Log {
     /// Number of the oldest packet in `packets`.
     base: u64,
-    /// By number, without gaps; the first is open.
+    /// The packets by number, without gaps; the first is open.
     packets: VecDeque<Packet>,
     control_frames: BTreeMap<u64, Vec<ControlFrame>>,
     lost: BTreeMap<u64, Lost>,
@@ -125,7 +125,7 @@ pub(crate) struct Log {
     threshold: u64,
 }
 
-/// RFC 9002, 6.1.1.
+/// The value of RFC 9002, 6.1.1.
 const PACKET_THRESHOLD: u64 = 3;
 /// A network that reorders over more packets is left to the time threshold.
 const MOST_REORDERED: u64 = 1000;

@@ -7,7 +7,7 @@ use super::{Epoch, Member};
 pub struct Ballot {
     /// Counts what a proposer has tried.
     pub round: u64,
-    /// Who makes it.
+    /// The member that makes it.
     pub by: Member,
 }
 
@@ -16,7 +16,7 @@ pub struct Ballot {
 pub enum Answer {
     /// No lower ballot is accepted any more. This is what was accepted before, if anything.
     Promised(Option<(Ballot, Epoch)>),
-    /// It is accepted.
+    /// The proposal is accepted.
     Accepted,
     /// This ballot was promised, which is higher.
     Refused(Ballot),

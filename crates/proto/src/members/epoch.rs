@@ -25,7 +25,7 @@ pub struct Member {
 /// One of those that decide on the next epoch without a part in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Witness {
-    /// Itself.
+    /// The witness as a member.
     pub member: Member,
     /// Where members call it, in their drivers' words.
     pub address: String,
@@ -36,14 +36,14 @@ pub struct Witness {
 pub struct Seat {
     /// The witness in whose place it wants to be; its own key, if it is another life of that one.
     pub of: Key,
-    /// See [`Witness`].
+    /// Where it is called, as in [`Witness`].
     pub address: String,
 }
 
 /// Who decides on the next epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Voters {
-    /// The members.
+    /// The members themselves vote.
     Members,
     /// These alone: then members may be lost all but one at once.
     Witnesses(Vec<Witness>),
@@ -68,12 +68,12 @@ pub struct Epoch {
 }
 
 impl Epoch {
-    /// That of the founders.
+    /// The epoch of the founders.
     pub fn first(members: Vec<Member>, voters: Voters) -> Epoch {
         Epoch { number: 1, members, voters, missing: Vec::new(), first_step: 0, broken: false }
     }
 
-    /// Whose votes count.
+    /// The members or witnesses whose votes count.
     pub fn voters(&self) -> Vec<Member> {
         match &self.voters {
             Voters::Members => self.members.clone(),

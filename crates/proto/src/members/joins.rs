@@ -24,7 +24,7 @@ struct Lost {
     at: u64,
 }
 
-/// See the module.
+/// The requests to join; the module describes them.
 #[derive(Clone, Debug, Default)]
 pub struct Joins {
     waiting: BTreeMap<Key, Waiting>,

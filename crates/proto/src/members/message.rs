@@ -13,13 +13,13 @@ pub const MOST_BYTES: usize = 256 + 2 * MOST_EPOCH_BYTES;
 /// A member is alive, and what it knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// Of the sender.
+    /// The incarnation of the sender.
     pub incarnation: u64,
     /// The number of its epoch.
     pub epoch: u64,
     /// The next step that it has not counted.
     pub step: u64,
-    /// It leaves.
+    /// Whether the sender leaves.
     pub leaving: bool,
     /// The receiver was heard lately.
     pub hears_you: bool,
@@ -44,16 +44,16 @@ pub enum Message {
     Promise { base: u64, ballot: Ballot, voter: Member, accepted: Option<(Ballot, Epoch)> },
     /// A higher ballot was promised.
     Refuse { base: u64, promised: Ballot },
-    /// Accept this epoch.
+    /// A proposer asks to accept this epoch.
     Accept { base: u64, ballot: Ballot, value: Epoch },
-    /// It is accepted.
+    /// A voter has accepted the proposal.
     Accepted { base: u64, ballot: Ballot, voter: Member },
     /// This epoch is decided.
     Decided(Epoch),
 }
 
 impl Message {
-    /// At most [`MOST_BYTES`].
+    /// The message as bytes, at most [`MOST_BYTES`].
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Writer(Vec::new());
         match self {
@@ -97,7 +97,7 @@ impl Message {
 }
 
 impl Record {
-    /// For a file.
+    /// The record as bytes, for a file.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Writer(Vec::new());
         out.member(self.me).byte(u8::from(self.epoch.is_some()));

@@ -21,9 +21,9 @@ const LONGEST_WAIT: u64 = 1 << 20;
 pub enum Action {
     /// Send a message, which may get lost, come twice or out of order.
     Send {
-        /// To whom.
+        /// The process that it goes to.
         to: Key,
-        /// What.
+        /// The message that is sent.
         message: Message,
     },
     /// What follows may be done only when this is stored for good. Only witnesses ask for it.
@@ -35,7 +35,7 @@ pub enum Action {
 /// What a witness must not forget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Itself.
+    /// The member that it is of.
     pub me: Member,
     /// The last one it knows, from the first on that names it; None: none has, so its file can be of any run.
     pub epoch: Option<Epoch>,
@@ -43,11 +43,11 @@ pub struct Record {
     pub acceptor: Acceptor,
 }
 
-/// See the theory of operation in [`members`](super).
+/// A process among the members; the theory of operation in [`members`](super) describes it.
 #[derive(Clone, Debug)]
 pub struct Node {
     me: Member,
-    /// As a witness it wants to have this; None: it is a member, or wants to be one.
+    /// The seat that it wants as a witness; `None`: it is a member, or wants to be one.
     seat: Option<Seat>,
     settings: Settings,
     /// Whom a process asks that is not in, or that hears of nobody.
@@ -138,7 +138,7 @@ impl Node {
         }
     }
 
-    /// Itself.
+    /// The member that this process is.
     pub fn me(&self) -> Member {
         self.me
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Ballot, Epoch, Member};
 
-/// See the module.
+/// Proposes epochs, as the module describes it.
 #[derive(Clone, Debug)]
 pub struct Proposer {
     me: Member,
@@ -34,7 +34,7 @@ pub(super) enum Question<'a> {
 }
 
 impl Proposer {
-    /// Has proposed nothing.
+    /// A proposer that has proposed nothing.
     pub fn new(me: Member) -> Proposer {
         Proposer { me, round: 0, phase: Phase::Idle }
     }

@@ -1,6 +1,6 @@
 //! A set of ranks, a bit each.
 
-/// See the module.
+/// A set of ranks, as the module describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ranks(Vec<u64>);
 
@@ -31,7 +31,7 @@ impl Ranks {
         &self.0
     }
 
-    /// Of words.
+    /// The ranks that these words stand for.
     pub fn from_words(words: Vec<u64>) -> Ranks {
         Ranks(words)
     }

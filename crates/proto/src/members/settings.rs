@@ -19,12 +19,12 @@ pub struct Settings {
     pub penalty: u64,
     /// An epoch that nobody is lost for holds from so many steps after the last one heard of.
     pub lead_steps: u64,
-    /// Of the pauses after ballots that were outdone.
+    /// The seed of the pauses after ballots that were outdone.
     pub seed: u64,
 }
 
 impl Settings {
-    /// For ticks of about 10 ms.
+    /// Settings for ticks of about 10 ms.
     pub fn new(min_members: usize, max_members: usize) -> Settings {
         Settings {
             min_members,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// See [`Node::standing`](super::Node::standing).
+/// Where a process stands; see [`Node::standing`](super::Node::standing).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// It is a member (or a witness), and nothing has to change.
@@ -24,9 +24,9 @@ pub enum Standing {
 pub enum Why {
     /// Too few of those who decide are heard.
     NoQuorum {
-        /// So many are.
+        /// How many voters are heard.
         heard: usize,
-        /// Of so many.
+        /// How many voters there are.
         voters: usize,
     },
     /// There would be fewer members than the minimum.

@@ -47,7 +47,7 @@ struct Copy {
     feeds: Option<Process>,
     /// Counts in the order in which copies became readable.
     since: u64,
-    /// Of its latest report; what was granted upon an earlier one it does not follow.
+    /// The view of its latest report; what was granted upon an earlier one it does not follow.
     view: u32,
 }
 
@@ -66,7 +66,7 @@ impl Copy {
 pub(crate) struct Grant {
     pub(crate) receiver: Process,
     pub(crate) from: Process,
-    /// Of the receiver's latest report.
+    /// The view of the receiver's latest report.
     pub(crate) view: u32,
 }
 
@@ -225,7 +225,7 @@ impl Copies {
         self.copies.keys().copied()
     }
 
-    /// Those that watch for a source learn of these.
+    /// The processes that are sources: whoever watches for one learns of these.
     pub(crate) fn sources(&self) -> impl Iterator<Item = Process> + '_ {
         let is_source = |copy: &Copy| matches!(copy.state, State::Complete | State::Writing);
         self.copies.iter().filter(move |(_, copy)| is_source(copy)).map(|(&process, _)| process)

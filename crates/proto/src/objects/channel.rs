@@ -19,9 +19,9 @@ const MOST_UNTOLD: u64 = 32;
 /// The first bytes of each message between two processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
-    /// Of the item that the message brings; 0: it brings none.
+    /// The number of the item that the message brings; 0: it brings none.
     pub number: u64,
-    /// So many items of the other end its sender has taken.
+    /// How many items of the other end its sender has taken.
     pub taken: u64,
 }
 
@@ -31,13 +31,13 @@ pub struct Mark {
     "it has sent item {number} and taken {taken}, after {before} items that came and {sent} that were sent"
 )]
 pub struct OutOfOrder {
-    /// See [`Mark`].
+    /// The number of the mark: see [`Mark`].
     pub number: u64,
-    /// See [`Mark`].
+    /// What the mark says is taken: see [`Mark`].
     pub taken: u64,
-    /// Of its items, so many had come.
+    /// How many of its items had come.
     pub before: u64,
-    /// So many had been sent to it.
+    /// How many items had been sent to it.
     pub sent: u64,
 }
 
@@ -46,11 +46,11 @@ pub struct OutOfOrder {
 pub struct Channel<T> {
     /// What the other end may not have taken, the oldest first.
     kept: VecDeque<T>,
-    /// So many it has taken.
+    /// How many items it has taken.
     acknowledged: u64,
-    /// So many have left over the link that was resumed last; none while there is no such link.
+    /// How many items have left over the link that was resumed last; none while there is no such link.
     left: Option<u64>,
-    /// Of the other end's items, so many were taken here, and of so many of these it knows.
+    /// How many of the other end's items were taken here; and below, of how many of these it knows.
     taken: u64,
     told: u64,
 }

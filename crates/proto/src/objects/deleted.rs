@@ -13,7 +13,7 @@ const MOST: usize = 1 << 16;
 #[derive(Debug)]
 pub(crate) struct Deleted {
     ids: BTreeSet<ObjectId>,
-    /// The oldest first.
+    /// The objects in order, the oldest first.
     order: VecDeque<ObjectId>,
 }
 

@@ -9,9 +9,9 @@ use super::{Form, Format, ObjectId, Process, Slot};
 pub struct Ledger {
     /// The family of the tree.
     pub form: Form,
-    /// Of sources and result.
+    /// The format of sources and result.
     pub format: Format,
-    /// Bytes per block.
+    /// The number of bytes per block.
     pub block: u64,
     /// The first source that appeared: its format is that of all.
     pub first: ObjectId,
@@ -58,8 +58,8 @@ pub struct Place {
 /// Who has taken a slot; the destination brings no object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// The process.
+    /// The process that has a source.
     pub process: Process,
-    /// Its source.
+    /// The source that it has.
     pub object: Option<ObjectId>,
 }

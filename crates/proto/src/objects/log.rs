@@ -11,7 +11,7 @@ use super::{Buffer, Included, ObjectId, Process, Request, Slot, ROOT};
 /// The orders of one reduce.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
-    /// What it makes.
+    /// The object that the reduce makes.
     pub target: ObjectId,
     /// What might be summed.
     pub ids: Arc<[ObjectId]>,
@@ -19,7 +19,7 @@ pub struct Log {
     pub size: u64,
     /// It has all of them: no other shard had begun.
     pub has_all: bool,
-    /// To whom, and what.
+    /// The orders, and the processes that they went to.
     pub orders: Vec<(Process, Assign)>,
 }
 

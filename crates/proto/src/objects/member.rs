@@ -31,7 +31,7 @@ use super::{
     SMALL_BYTES,
 };
 
-/// See the module's documentation.
+/// A process that holds objects; the module's documentation describes it.
 #[derive(Debug)]
 pub struct Member {
     me: Process,
@@ -56,7 +56,7 @@ pub struct Member {
     own: VecDeque<(Process, Message)>,
 }
 
-/// Of so many calls that were withdrawn the last attempt is kept.
+/// For how many withdrawn calls the last attempt is kept.
 const MOST_WITHDRAWN: usize = 1 << 12;
 
 /// A reduce whose destination this process is.
@@ -77,7 +77,7 @@ struct Held {
     stream: Option<Stream>,
     /// Another feeds it as soon as what is under way over the stream is here.
     parting: Option<Parting>,
-    /// Of this process when it first told the shard by now of it.
+    /// The view of this process when it first told the present shard of it.
     view: u32,
     /// Bytes per block of what is pulled.
     block: u64,

@@ -8,9 +8,9 @@ use super::{Buffer, Bytes, Failure, Format, Included, Ledger, ObjectId, Process,
 /// A message from one process to another. Each repeats all it is about, so one that is sent again changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// To the shard of an object.
+    /// A report to the shard of an object.
     Report(Report),
-    /// From the shard of an object.
+    /// An order from the shard of an object.
     Order(Order),
 }
 
@@ -23,7 +23,7 @@ pub enum State {
     Receiving,
     /// The first block or more, of its own making.
     Writing,
-    /// All.
+    /// All of it is there.
     Complete,
 }
 
@@ -34,7 +34,7 @@ pub enum State {
 pub enum Report {
     /// How the sender stands with the object. A look-up is one that wants it.
     Holds {
-        /// Which object.
+        /// The object that it holds.
         object: ObjectId,
         /// How much it has.
         state: State,
@@ -77,12 +77,12 @@ pub enum Report {
     Lost { process: Process, object: ObjectId },
 }
 
-/// See [`Report::Broken`].
+/// What a process says with [`Report::Broken`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken {
     /// What the reduce makes.
     pub target: ObjectId,
-    /// Who fed.
+    /// The process that fed it.
     pub process: Process,
     /// Whose sum it was.
     pub slot: Slot,
@@ -127,11 +127,11 @@ pub enum Order {
 pub struct Assign {
     /// What the reduce makes.
     pub target: ObjectId,
-    /// Of which attempt.
+    /// The attempt that it belongs to.
     pub attempt: u32,
     /// Counts the orders to this slot: an older one changes nothing.
     pub version: u32,
-    /// Which slot.
+    /// The slot that is assigned.
     pub slot: Slot,
     /// Which sum of it; a new one is begun at `from`.
     pub generation: u32,
@@ -139,7 +139,7 @@ pub struct Assign {
     pub own: Option<ObjectId>,
     /// The size and kind of sources and sums.
     pub format: Format,
-    /// Bytes per block.
+    /// The number of bytes per block.
     pub block: u64,
     /// Where the sum begins.
     pub from: u64,
@@ -152,7 +152,7 @@ pub struct Assign {
 /// What one child adds to a slot's sum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Feed {
-    /// Whose sum.
+    /// The slot whose sum it is.
     pub slot: Slot,
     /// Which one of it.
     pub generation: u32,
@@ -165,7 +165,7 @@ pub struct Feed {
 /// Where a feed is pulled from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// Who has it.
+    /// The process that has it.
     pub process: Process,
     /// The source that holds the slot.
     pub object: ObjectId,
@@ -181,7 +181,7 @@ pub type Stream = u64;
 #[allow(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Send a message.
+    /// Send a message to a process.
     Send { to: Process, message: Message },
     /// Ask a process for bytes of a buffer, and report them by `handle_block` as they come.
     Open { stream: Stream, pull: Pull, sink: Sink },
@@ -222,9 +222,9 @@ pub enum Sink {
 /// What a process asks another for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pull {
-    /// Who has it.
+    /// The process that has it.
     pub from: Process,
-    /// What.
+    /// The buffer that is pulled.
     pub buffer: Buffer,
     /// How often that has begun anew; another one is of no use.
     pub generation: u32,
@@ -232,7 +232,7 @@ pub struct Pull {
     pub offset: u64,
     /// The first that is not.
     pub end: u64,
-    /// Bytes per block.
+    /// The number of bytes per block.
     pub block: u64,
 }
 
@@ -241,11 +241,11 @@ pub struct Pull {
 pub struct Fold {
     /// What the reduce makes.
     pub target: ObjectId,
-    /// Whose sum.
+    /// The slot whose sum it is.
     pub slot: Slot,
     /// Which one of it.
     pub generation: u32,
-    /// The bytes.
+    /// The bytes that are added up.
     pub range: Range<u64>,
     /// What the holder adds of its own.
     pub own: Option<ObjectId>,

@@ -140,7 +140,7 @@ impl Role {
         is_current
     }
 
-    /// Streams under way.
+    /// The streams that are under way.
     pub(crate) fn streams(&self) -> impl Iterator<Item = Stream> + '_ {
         self.inflows.iter().filter_map(|inflow| inflow.stream)
     }

@@ -13,7 +13,7 @@ pub enum Form {
     Chain,
     /// A full binary tree of `2^depth - 1` nodes, the destination at its top, over `2^depth` chains.
     Trees {
-        /// At least 1.
+        /// The depth, which is at least 1.
         depth: u32,
     },
     /// All go to the destination directly.
@@ -23,11 +23,11 @@ pub enum Form {
 /// A tree over `n` slots and the destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// The family.
+    /// The family of the shape.
     pub form: Form,
-    /// By slot: who adds to it, in the order in which they are filled.
+    /// The slots that add to each slot, in the order in which they are filled.
     pub children: Vec<Vec<Slot>>,
-    /// By slot: whom it adds to. The destination has itself.
+    /// The slot that each slot adds to. The destination has itself.
     pub parent: Vec<Slot>,
 }
 

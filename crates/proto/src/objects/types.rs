@@ -44,7 +44,7 @@ impl fmt::Debug for ObjectId {
 pub struct Format {
     /// All bytes of it.
     pub size: u64,
-    /// See above.
+    /// The driver's number for element type and shape.
     pub kind: u64,
 }
 
@@ -57,7 +57,7 @@ pub enum Buffer {
     Partial {
         /// What the reduce makes.
         target: ObjectId,
-        /// Whose sum.
+        /// The slot whose sum it is.
         slot: Slot,
     },
 }
@@ -75,7 +75,7 @@ impl Buffer {
 /// What was measured of a process's links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
-    /// From the departure of a byte to its arrival.
+    /// The time from the departure of a byte to its arrival.
     pub latency: Duration,
     /// Payload bytes per second.
     pub rate: u64,
@@ -119,9 +119,9 @@ pub struct Request {
     pub count: u32,
     /// The driver's number for the operator.
     pub op: u32,
-    /// See [`Mode`].
+    /// The mode of the request: see [`Mode`].
     pub mode: Mode,
-    /// See [`Rule`].
+    /// The rule of the request: see [`Rule`].
     pub rule: Rule,
     /// What was measured where it is called.
     pub costs: Costs,

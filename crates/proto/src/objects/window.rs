@@ -6,7 +6,7 @@ use std::time::Duration;
 const UNTOLD_BYTES: u64 = 16 << 10;
 /// What is at a receiver and waits until that has a processor counts up to so much.
 const MOST_LAG: u64 = 1 << 20;
-/// Of so many unread blocks a link is not ended yet.
+/// A link with this many unread blocks is not ended yet.
 const MOST_BLOCKS: f64 = 4096.0;
 
 /// So many blocks of a pull may be under way: what fits on the way there and back, and what is at the other end before it takes

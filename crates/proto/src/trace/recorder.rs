@@ -21,7 +21,7 @@ struct Log {
 }
 
 impl From<Executor> for Recorder {
-    /// Without a record.
+    /// A recorder that keeps no record.
     fn from(executor: Executor) -> Recorder {
         Recorder { executor, log: None }
     }
@@ -67,13 +67,13 @@ impl Recorder {
         Ok(())
     }
 
-    /// [`Executor::handle_gone`].
+    /// Records and calls [`Executor::handle_gone`].
     pub fn handle_gone(&mut self, rank: Rank) {
         self.executor.handle_gone(rank);
         self.note(Event::Gone(rank));
     }
 
-    /// [`Executor::finished`].
+    /// Records and calls [`Executor::finished`].
     pub fn finished(&mut self, action: &Action) {
         self.executor.finished(action);
         let Some(log) = &mut self.log else { return };
@@ -83,7 +83,7 @@ impl Recorder {
         }
     }
 
-    /// [`Executor::poll`].
+    /// Records and calls [`Executor::poll`].
     #[must_use]
     pub fn poll(&mut self) -> Option<Action> {
         let action = self.executor.poll()?;

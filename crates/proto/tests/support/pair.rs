@@ -55,7 +55,7 @@ impl Given {
     }
 }
 
-/// One side.
+/// One side of a pair.
 pub struct End {
     pub link: Link,
     window: Window,

@@ -205,7 +205,7 @@ pub struct World {
     pub now: Duration,
     pub path: Path,
     pub flows: Vec<Flow>,
-    /// Everything is dropped.
+    /// Whether everything is dropped.
     pub cut: bool,
     losing: bool,
     free_at: Duration,
@@ -235,7 +235,7 @@ impl World {
         self.transmit(flow);
     }
 
-    /// Runs until `until`.
+    /// Lets time pass until `until`.
     pub fn run(&mut self, until: Duration) {
         while self.step(until) {}
         self.now = until;

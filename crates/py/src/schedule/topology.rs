@@ -94,7 +94,7 @@ impl PyTopology {
         self.inner.links().into_iter().map(fields).collect()
     }
 
-    /// For people.
+    /// The topology's name, for people.
     #[getter]
     fn name(&self) -> &str {
         &self.inner.traits().name

@@ -84,7 +84,7 @@ def purpose_of(kind: str, port: int, threads: Iterable[str]) -> str:
 
 
 def judge(facts: tuple[Port, ...]) -> Iterator[Finding]:
-    """Those that are open to whoever reaches this host."""
+    """A warning for each port that is open to whoever reaches this host."""
     for port in facts:
         place = f"[{port.address}]" if ":" in port.address else port.address
         what = f"{port.kind} {place}:{port.number} is open: {port.purpose} ({port.program}, pid {port.pid})"

@@ -76,5 +76,5 @@ class Over(NamedTuple):
 
     @classmethod
     def of(cls, head: Tensor) -> Over:
-        """The inverse."""
+        """Reads what `packed` has written."""
         return cls(*(int(number) for number in head.tolist()))

@@ -138,7 +138,7 @@ class Server:
         return data.view(torch.float64)
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """The step and the choice, for a checkpoint."""
         return {"step": self._machine.step, "choice": self._machine.choice.now}
 
     def load(self, state: Mapping[str, Any]) -> None:

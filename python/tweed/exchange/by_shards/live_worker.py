@@ -140,7 +140,7 @@ class Worker:
         """Nothing: all that this rank sends has left when a step is over."""
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """The step and the choice, for a checkpoint."""
         return {"step": self._step, "choice": self._choice}
 
     def load(self, state: Mapping[str, Any]) -> None:

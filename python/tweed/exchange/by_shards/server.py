@@ -96,7 +96,7 @@ class ShardServer:
 
     @property
     def work(self) -> Work:
-        """That of the open step."""
+        """The work of the open step."""
         return self.works[self.choice.now]
 
     @property

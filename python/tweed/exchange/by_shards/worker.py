@@ -83,7 +83,7 @@ class ShardWorker:
         self._bounds = min(LEAST, self.patience), max(MOST, self.patience)
 
     def begin(self, work: Work) -> None:
-        """A step begins."""
+        """Begins a step, whose work this is."""
         self._work, self._sent, self._spare, self.state = work, 0, False, State.COMPUTING
         self._gradients.clear()
 

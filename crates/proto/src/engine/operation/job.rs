@@ -19,7 +19,7 @@ use crate::program::Input;
 /// A value to be combined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// Where it lies.
+    /// Where the source lies.
     pub at: Address,
     /// Ranges of its bytes that did not arrive, and are zero; ascending.
     pub missing: Vec<Range<u32>>,
@@ -28,9 +28,9 @@ pub struct Source {
 /// Where a result goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The first byte.
+    /// Where its first byte lies.
     pub at: Address,
-    /// Past the cache.
+    /// Whether it is written past the cache.
     pub streaming: bool,
 }
 
@@ -63,9 +63,9 @@ pub struct Job {
 
 /// Why there is no job.
 pub(in crate::engine) enum NoJob {
-    /// That rank announced memory that it does not have.
+    /// This rank announced memory that it does not have.
     Outside(Rank),
-    /// That rank has revoked its lease.
+    /// This rank has revoked its lease.
     Revoked(Rank),
 }
 

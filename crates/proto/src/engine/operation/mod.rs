@@ -28,7 +28,7 @@ const STREAM_FROM_BYTES: u64 = 8 << 20;
 /// Which operation of which group; point-to-point ones are told apart by their peer as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
-    /// The group's number.
+    /// The number of the group.
     pub group: GroupNumber,
     /// The operation's number within the group.
     pub op: u64,
@@ -39,9 +39,9 @@ pub struct Key {
 /// What is prepared on the caller's thread before the engine takes over.
 #[derive(Debug)]
 pub struct Draft<C> {
-    /// The caller's handle.
+    /// The handle of the caller.
     pub call: C,
-    /// In which group.
+    /// The group that it is in.
     pub group: Arc<Members>,
     /// What was asked for.
     pub request: Request,
@@ -186,7 +186,7 @@ impl<C> ActiveOp<C> {
         }
     }
 
-    /// That process reads nothing of it any more.
+    /// The process `peer` reads nothing of it any more.
     pub(super) fn forgo(&mut self, peer: usize) {
         if let Some(rank) = self.program_rank(peer) {
             self.executor.handle_gone(rank);

@@ -113,7 +113,7 @@ impl<C> ActiveOp<C> {
         !self.has_result() && self.dispute.since.is_none()
     }
 
-    /// By when ranks that disagree must have sent what they called.
+    /// The time by which ranks that disagree must have sent what they called.
     pub(in crate::engine) fn end_of_dispute(&self) -> Option<Time> {
         self.dispute.since.map(|since| since + self.late.watchdog.limits.dispute)
     }

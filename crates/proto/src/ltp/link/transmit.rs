@@ -26,9 +26,9 @@ pub enum Transmit {
         last: bool,
         /// Nothing follows until it is acknowledged.
         prompt: bool,
-        /// The message.
+        /// The number of the message.
         message: MessageId,
-        /// Its round.
+        /// The round of the message.
         round: u32,
         /// Where the values lie in it, in bytes.
         offset: u32,
@@ -37,7 +37,7 @@ pub enum Transmit {
         /// How many bytes of values.
         len: u32,
     },
-    /// Frames.
+    /// A packet of control frames.
     Control {
         /// Number of the packet.
         number: u64,

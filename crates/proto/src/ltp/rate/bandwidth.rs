@@ -21,7 +21,7 @@ pub struct Mark {
 /// One measurement of the delivery rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sample {
-    /// Bytes per second.
+    /// The rate in bytes per second.
     pub(super) rate: u64,
     /// The rate may be lower than the path's: the sender had less to send.
     pub(super) limited: bool,

@@ -11,7 +11,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ceiling {
     pub(super) window: Option<u64>,
-    /// Where it should come back to.
+    /// The rate that it should come back to.
     goal: u64,
     /// When the last one was.
     pub(super) overflow: Option<Duration>,

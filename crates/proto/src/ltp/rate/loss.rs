@@ -26,7 +26,7 @@ pub(super) struct Watch {
     at: usize,
     /// All that was counted, the latest more.
     recent: Block,
-    /// The same, of rounds in which no queue could be seen.
+    /// What was counted in rounds in which no queue could be seen.
     clear: Block,
     /// For so many more rounds it is known that a queue could be seen: it is a long one.
     deep: u32,
@@ -61,7 +61,7 @@ struct Trial {
 /// What a round has shown.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Verdict {
-    /// Nothing new.
+    /// There is nothing new.
     Usual,
     /// More is lost than the path loses by itself, this share more: slow down.
     Overflow(f64),
@@ -270,7 +270,7 @@ const TOLERATED: f64 = 0.3;
 /// Standard deviations of a random count that are no alarm: one round in 700.
 const CERTAINTY: f64 = 3.0;
 
-/// The same where no queue can be seen: one round in 14,000.
+/// As the certainty above, where no queue can be seen: one round in 14,000.
 const MORE_CERTAINTY: f64 = 3.8;
 
 /// More loss than the path's own that is no alarm (BBRv2 has 2 % in all).
@@ -282,7 +282,7 @@ const OUTAGE: f64 = 0.9;
 /// Packets: fewer are no alarm, however short the block.
 const FEWEST: f64 = 3.0;
 
-/// Of the excess over the path's own loss; where so much stays although the sender slowed down, it was no overflow.
+/// A share of the excess over the path's own loss; where it stays although the sender slowed down, it was no overflow.
 /// A block that gave the alarm lost more than the mean, by chance, so it is less than all.
 const STAYS: f64 = 0.4;
 

@@ -28,7 +28,7 @@ use rtt::Rtt;
 /// Packets acknowledged by one arriving packet, and what that showed to be lost.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AckedBatch {
-    /// Bytes newly acknowledged.
+    /// How many bytes were newly acknowledged.
     pub bytes: u64,
     /// Mark of the newest packet among them; `None` if only losses were found.
     pub newest: Option<Mark>,
@@ -358,7 +358,7 @@ const SHALLOW_BURST: Duration = Duration::from_micros(250);
 /// A timer cannot do much better.
 const SHORTEST_BURST: Duration = Duration::from_micros(100);
 
-/// The same for all senders into a queue: so those with less get more.
+/// All senders into a queue have this many alike: so those with less get more.
 const SPARE_PACKETS: u64 = 4;
 
 /// What hosts add to a round trip without any queue, on average: they gather packets and acknowledgements.

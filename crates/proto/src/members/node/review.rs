@@ -58,7 +58,7 @@ impl Node {
         }
     }
 
-    /// When to propose.
+    /// The tick at which to propose.
     fn turn(&self, change: &Change) -> u64 {
         let s = &self.settings;
         let loss = if change.unsure { s.heartbeat + 2 } else { 0 };

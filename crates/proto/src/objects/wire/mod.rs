@@ -21,48 +21,48 @@ use super::{Bytes, Mark, Message, Order, Pull, Report, Stream};
 pub enum Frame {
     /// The sender takes part from now on; this is its descriptor.
     Hello {
-        /// As the driver has it.
+        /// The descriptor, as the driver has it.
         descriptor: Bytes,
     },
     /// A message of the planner.
     Message {
-        /// Which.
+        /// The message that is sent.
         message: Message,
     },
-    /// Bytes are wanted.
+    /// The sender wants bytes.
     Pull {
         /// The asker's number for it.
         stream: Stream,
-        /// Which bytes.
+        /// The bytes that are wanted.
         pull: Pull,
         /// The asker is a neighbour, and maps the memory in which they lie.
         maps: bool,
     },
     /// They are not wanted any more.
     Close {
-        /// By the number that was asked with.
+        /// The stream, by the number that was asked with.
         stream: Stream,
     },
     /// No more of them are to leave; those that have are taken.
     Stop {
-        /// By the number that was asked with.
+        /// The stream, by the number that was asked with.
         stream: Stream,
     },
     /// The answer to that: all that has left was sent before this.
     Stopped {
-        /// By the number that was asked with.
+        /// The stream, by the number that was asked with.
         stream: Stream,
     },
     /// Bytes that were asked for: the rest of what came with this.
     Block {
-        /// By the number that was asked with.
+        /// The stream, by the number that was asked with.
         stream: Stream,
-        /// Where they begin.
+        /// Where the bytes begin.
         begin: u64,
     },
     /// Bytes that a neighbour asked for lie in this file, from its first byte on.
     Mapped {
-        /// By the number that was asked with.
+        /// The stream, by the number that was asked with.
         stream: Stream,
         /// None: they lie in no file, and are to be asked for as blocks.
         file: Option<FileId>,
@@ -96,7 +96,7 @@ pub struct Garbled {
 }
 
 impl Mark {
-    /// As bytes; those of a frame follow them.
+    /// The mark as bytes; those of a frame follow them.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.put(&mut bytes);
@@ -115,7 +115,7 @@ impl Mark {
 }
 
 impl Frame {
-    /// As bytes; those of a block follow them.
+    /// The frame as bytes; those of a block follow them.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.put(&mut bytes);

@@ -112,7 +112,6 @@ class AggregatorLink(MemberLink):
 
     @property
     def keeps(self) -> bool:
-        """See `HubLink`."""
         seen = self._seen()
         return seen is None or seen.known
 
@@ -120,7 +119,6 @@ class AggregatorLink(MemberLink):
         """Nothing: the thread sends on."""
 
     def break_off(self) -> None:
-        """See `HubLink`."""
         if self._thread.is_alive():
             self._breaks.set()
             self._links.wake()

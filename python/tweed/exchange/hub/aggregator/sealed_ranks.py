@@ -52,7 +52,7 @@ class SealedRanks(KeyedLinks):
 
     @property
     def over(self) -> bool:
-        """All have left."""
+        """Whether all workers have left."""
         return self._done.issuperset(self._workers) and not self.members
 
     def worker(self, member: int) -> int:
@@ -74,7 +74,7 @@ class SealedRanks(KeyedLinks):
         return {}
 
     def load(self, state: Any) -> None:
-        """See `MemberLinks`."""
+        """Does nothing, as the links of ranks keep no state."""
 
     def flush(self) -> None:
         """Nothing: who has left waits for nothing."""

@@ -69,7 +69,7 @@ class Service:
     # What the hub says
 
     def gather(self, message: Gather, parts: Sequence[Part], now: float) -> None:
-        """A group begins."""
+        """Begins a group, whose `parts` this process adds up."""
         self._groups[message.group] = list(parts)
         self._parts.update({(part.key, part.number): part for part in parts})
         tasks = tuple(part.task for part in parts)
@@ -137,7 +137,7 @@ class Service:
         return part is not None
 
     def passed(self, now: float) -> None:
-        """Time has passed."""
+        """Finishes the sums that are due now that time has passed."""
         self._aggregator.passed(now)
         self._settle()
 

@@ -103,7 +103,7 @@ class KeyedLinks:
 
     @property
     def numel(self) -> int:
-        """See `MemberLinks`."""
+        """The number of values of a sum."""
         return self._allowed.numel
 
     @numel.setter
@@ -202,7 +202,7 @@ class KeyedLinks:
         self._away -= self._done
 
     def flush(self) -> None:
-        """Nothing: nobody who comes when he likes is waited for."""
+        """Does nothing: members that come when they like are not waited for."""
 
     def end(self, end: End, model: Tensor) -> None:
         """Waits until all have hung up, and who was cut off has come back to hear it: half

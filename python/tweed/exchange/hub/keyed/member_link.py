@@ -59,7 +59,7 @@ Came = tuple[FromHub | FromWay, Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Of the replica: see `ReplicaLink`."""
+    """What a member knows of the replica; `ReplicaLink` says what each means."""
 
     known: bool = False
     safe: int = 0
@@ -120,7 +120,6 @@ class MemberLink:
 
     @property
     def keeps(self) -> bool:
-        """See `HubLink`."""
         return self._replica.known
 
     @property
@@ -186,13 +185,12 @@ class MemberLink:
             self._wait(0.01)
 
     def break_off(self) -> None:
-        """See `HubLink`."""
         link, self._link = self._link, None
         if link is not None:
             self._links.cut(link, "a call of this member was broken off")
 
     def close(self) -> None:
-        """See `HubLink`. Copies leave before."""
+        """Ends the link. Copies for the replica leave before, as far as they can."""
         until = time.monotonic() + _REPLICA_S
         while not self._replica.flushed() and time.monotonic() < until:
             self._keep(self._links.next(0.01))

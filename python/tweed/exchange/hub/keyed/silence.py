@@ -42,7 +42,7 @@ class Silence:
         return max(_LEAST_S, _TIMES * max(self._took)) if self._took else math.inf
 
     def granted(self, member: int, now: float) -> None:
-        """It may send."""
+        """Notes that a member may send from now on."""
         self._granted[member] = now
         if member not in self._spared:
             soon = now + self.while_s

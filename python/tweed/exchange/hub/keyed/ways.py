@@ -43,13 +43,13 @@ class Links(Caller, Protocol):
     """What is needed of `_core.HubLinks`."""
 
     def send(self, link: int, head: bytes, body: bytes | None = None) -> None:
-        """Begins to send."""
+        """Begins to send a message over a link."""
 
     def allow(self, link: int, most_bytes: int) -> None:
         """Messages may be so long."""
 
     def cut(self, link: int, why: str) -> None:
-        """Ends a link."""
+        """Ends a link, and says why."""
 
 
 class _Waiting(NamedTuple):

@@ -29,7 +29,7 @@ class HubLink(Protocol):
 
     @property
     def keeps(self) -> bool:
-        """See above."""
+        """Whether there is a replica, for which what counts from now on is kept."""
         ...
 
     def send(self, message: FromWorker) -> None:
@@ -52,7 +52,7 @@ class HubLink(Protocol):
         `receive` makes another. That of a group ends its calls at all ranks."""
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the link to the hub."""
 
 
 class Linked(Enum):
@@ -72,7 +72,7 @@ class MemberLinks(Protocol):
 
     Attributes:
       most_bytes: no contribution has more, as it crosses.
-      numel: numbers of a sum.
+      numel: how many values a sum has.
     """
 
     most_bytes: int
@@ -85,7 +85,7 @@ class MemberLinks(Protocol):
 
     @property
     def keys(self) -> Mapping[int, str]:
-        """Of members, by number; empty where they have none."""
+        """The keys of members, by number; empty where they have none."""
         ...
 
     @property

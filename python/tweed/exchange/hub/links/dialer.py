@@ -20,7 +20,7 @@ class Caller(Protocol):
     """What is needed of `_core.HubLinks`."""
 
     def call(self, address: str, key: str | None = None) -> int:
-        """Opens a link."""
+        """Opens a link to `address`, and returns its number."""
         ...
 
     def key_of(self, link: int) -> str | None:

@@ -68,7 +68,6 @@ class RankLink:
         self._messages.flush()
 
     def break_off(self) -> None:
-        """See `HubLink`."""
         self._messages.abort()
 
     def close(self) -> None:
@@ -98,17 +97,17 @@ class RankLinks:
 
     @property
     def over(self) -> bool:
-        """All have left."""
+        """Whether all workers have left."""
         return not self._there
 
     @property
     def keys(self) -> Mapping[int, str]:
-        """See `MemberLinks`: ranks have none."""
+        """Always empty, as ranks have no keys."""
         return {}
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """See `MemberLinks`: nobody calls."""
+        """Always empty, as ranks make no calls that could be refused."""
         return {}
 
     def worker(self, member: int) -> int:
@@ -149,7 +148,7 @@ class RankLinks:
         return {}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """See `MemberLinks`."""
+        """Does nothing, as the links of ranks keep no state."""
 
     def _message(self, rank: int, whole: bool) -> FromWorker | None:
         """What `rank` has sent; None: its payload comes next. Who sends what cannot be is left out."""

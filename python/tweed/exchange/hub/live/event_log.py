@@ -79,7 +79,7 @@ Record = Began | Event | Committed
 
 
 def checksum(values: Tensor) -> int:
-    """Of `[numel]` values, as they are in memory."""
+    """The checksum of `[numel]` values, as they are in memory."""
     return zlib.crc32(values.contiguous().numpy().data)
 
 
@@ -126,7 +126,7 @@ class EventLog:
         self._write(frame + _CHECK.pack(zlib.crc32(frame)) + fixed, rest)
 
     def close(self) -> None:
-        """Ends it."""
+        """Closes the file of the log."""
         self._file.close()
 
     def _write(self, *parts: bytes | bytearray | memoryview) -> None:
@@ -180,13 +180,14 @@ class LoggedEvents:
             return _unpacked(body)
         except _NO_RECORD as error:
             raise DataError(
-                f"record {place} of the log {self.path}, at byte {at}, is none: {error}"
+                f"record {place} of the log {self.path}, at byte {at}, is not valid: {error}"
             ) from None
 
 
 def _frames(file: BinaryIO, path: Path) -> Iterator[tuple[int, int, int]]:
-    """Of every record: where its body begins, how long that is, and its checksum. Whoever takes one may read
-    on; the next one is looked for behind the body. At the end the file stands behind the last whole one."""
+    """Yields where the body of every record begins, how long it is, and its checksum. Whoever takes one may
+    read on; the next one is looked for behind the body. At the end the file stands behind the last whole
+    one."""
     file.seek(0)
     _check_title(file.readline(64), path)
     at, size = file.tell(), os.fstat(file.fileno()).st_size
@@ -220,7 +221,7 @@ def _end(file: BinaryIO, path: Path) -> int:
 
 def _check_title(line: bytes, path: Path) -> None:
     if not (line.startswith(_TITLE) and line.endswith(b"\n")):
-        raise UsageError(f"{path} is no log of a hub: give the file of run.serve(log=...)")
+        raise UsageError(f"{path} is not the log of a hub: give the file that run.serve(log=...) has written")
     if (found := line.removeprefix(_TITLE).strip()) != b"%d" % _FORMAT:
         raise UsageError(
             f"the log {path} has format {found.decode(errors='replace')}, and this version of tweed reads "
@@ -293,7 +294,7 @@ def _unpacked(body: bytearray) -> Record:
         return Came(first, _whole_message(_loaded(body)), now)
     if kind == _BEGAN:
         return Began(**_loaded(body))
-    raise DataError(f"there is no kind {kind}")
+    raise DataError(f"there is no record of kind {kind}")
 
 
 def _message(body: bytearray, model_bytes: int) -> FromWorker:

@@ -98,13 +98,13 @@ class HubServer:
         self.replica = None
 
     def before_step(self) -> None:
-        """Nothing."""
+        """Does nothing, as a hub takes no steps by itself."""
 
     def check_finite(self) -> None:
         """Nothing: the rule judges what comes."""
 
     def after_step(self, norm: float | None) -> None:
-        """Nothing."""
+        """Does nothing, as a hub takes no steps by itself."""
 
     @property
     def differs(self) -> bool:
@@ -115,7 +115,7 @@ class HubServer:
         """Nothing: this model is the newest."""
 
     def average(self, tensors: list[Tensor]) -> list[Tensor]:
-        """See `Exchange`: the hub's own."""
+        """The `tensors` as they are: the hub's own are the model that counts."""
         return tensors
 
     def state(self) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class HubServer:
 
     @property
     def dropped(self) -> tuple[int, ...]:
-        """See `Run`."""
+        """The members whose contributions were dropped between the last two updates."""
         return self._tally.dropped
 
     def metrics(self) -> HubCounts:
@@ -164,8 +164,8 @@ class HubServer:
             return
         if self._begun:
             raise UsageError(
-                f"the hub has begun, and what it was given before is not in {path}: name a log at its first "
-                "run.serve(), and no other one after"
+                f"the hub has served already, and what it was given then is not in {path}: give log= to its "
+                "first run.serve(), and the same log to later ones"
             )
         params = [param.detach().cpu() for param in self._params.params]
         self._log = EventLog(path)
@@ -230,7 +230,7 @@ class HubServer:
                 yield action.version
 
     def checksum(self) -> int:
-        """Of the model; see `event_log`."""
+        """The checksum of the model, as `event_log` has it."""
         return checksum(self._params.values())
 
     def _events(self) -> Iterator[Event]:

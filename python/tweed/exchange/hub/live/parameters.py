@@ -19,7 +19,7 @@ class Parameters:
 
     @torch.no_grad()
     def values(self) -> Tensor:
-        """A copy: `[numel]`."""
+        """A copy of all values: `[numel]`."""
         return torch.cat([param.detach().float().cpu().flatten() for param in self.params])
 
     def gradients(self) -> Tensor:

@@ -94,13 +94,13 @@ class Replaying:
                     yield version
 
     def state(self) -> dict[str, Any]:
-        """Of the hub's exchange, as in a checkpoint."""
+        """The state of the hub's exchange, as in a checkpoint."""
         return self._server_that_serves.state()
 
     @property
     def _server_that_serves(self) -> _Again:
         if self._server is None:
-            raise DataError(f"{self._log} does not say with what its hub began: its first record is missing")
+            raise DataError(f"{self._log} does not say what its hub began with: its first record is missing")
         return self._server
 
     def _note(self, version: int) -> None:
@@ -120,7 +120,7 @@ class Replaying:
         try:
             self._optimizer.load_state_dict(dict(began.optimizer))
         except (ValueError, KeyError) as error:
-            raise UsageError(f"{self._log} is of another optimizer: {error}") from None
+            raise UsageError(f"{self._log} was written with another optimizer: {error}") from None
         owners = Owners(0, began.workers + 1, self._strategy.aggregate, server=0)
         self._server = _Again(trained, Alone(Stats(), owners), self._strategy, NoLinks())
         self._server.load(began.state)
@@ -139,10 +139,12 @@ class Replaying:
     def _check_terms(self, theirs: Sequence[str]) -> None:
         ours = terms(self._model, self._strategy, {})
         if ours[0] != theirs[0]:
-            raise StrategyError(f"{self._log} is of {theirs[0]}, and this is {ours[0]}")
+            raise StrategyError(
+                f"{self._log} was written with {theirs[0]}, and {ours[0]} was given: give the former"
+            )
         if ours != list(theirs):
             difference = greetings.difference(list(theirs), ours)
-            raise UsageError(f"{self._log} is of another model: {difference}")
+            raise UsageError(f"{self._log} was written with another model: {difference}")
 
     def _check(self, committed: Committed) -> None:
         if not self._unchecked or self._unchecked[0] != committed.version:
@@ -191,20 +193,20 @@ class NoLinks:
         return member
 
     def next(self, until: float) -> Sequence[News]:
-        """Nothing."""
+        """No news, as the log has it all."""
         return ()
 
     def tell(self, member: int, message: FromHub, model: Tensor | None) -> None:
-        """Nothing."""
+        """Sends nothing, as nobody hears it."""
 
     def flush(self) -> None:
-        """Nothing."""
+        """Waits for nothing, as nothing is sent."""
 
     def end(self, end: End, model: Tensor) -> None:
-        """Nothing."""
+        """Tells nobody, as nobody hears it."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Does nothing, as there are no links."""
 
     def state(self) -> dict[str, Any]:
         """As it was when the process began."""

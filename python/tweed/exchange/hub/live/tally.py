@@ -70,7 +70,7 @@ class Tally:
                 one.counted, one.weight = one.counted + 1, one.weight + (found.weight or 0.0)
 
     def snapshot(self, hub: Hub, links: MemberLinks, now: float) -> HubCounts:
-        """All of it."""
+        """All counts as they are now, with the members of which something came last."""
         known, keys, counted = dict(list(hub.members.items())), links.keys, list(self._members.values())
         recent = sorted(known, key=lambda one: self._last_s.get(one, -math.inf), reverse=True)[:MOST]
         return HubCounts(

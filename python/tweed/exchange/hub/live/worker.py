@@ -76,7 +76,7 @@ class HubWorker:
 
     @property
     def over(self) -> bool:
-        """See the class."""
+        """Whether the hub has ended training. What steps do after that does not last."""
         return self._machine.state is State.ENDED
 
     def begin(self) -> bool:

@@ -90,7 +90,7 @@ class Aggregator:
         self._out.clear()
 
     def passed(self, now: float) -> None:
-        """Time has passed."""
+        """Finishes the sums that are due now that time has passed."""
         for group in list(self._groups.values()):
             self._send_if_ready(group, now)
 

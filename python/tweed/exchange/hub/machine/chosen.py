@@ -25,7 +25,7 @@ def hub_of(
     sum_bytes: int = 0,
     able: set[int] | None = None,
 ) -> Hub:
-    """That of a strategy with a hub.
+    """The hub of a strategy that has one.
 
     Args:
       members: so many it counts on.

@@ -77,7 +77,8 @@ class Gathering:
         return now < self.free_s and self.streams > 0
 
     def plan(self, pending: Sequence[tuple[int, int]], idle: Iterable[int], now: float) -> tuple[Group, ...]:
-        """Of members and bytes, in order, who goes via whom. `idle` members may be aggregators."""
+        """Which of the `pending` members (each with its bytes, in order) go via which aggregator. `idle`
+        members may be aggregators."""
         if not self.rates.hub.rate:
             return (Group(None, 0, len(pending)),)
         some = [Pending(member, numbytes, self.rates.up_rate(member)) for member, numbytes in pending]
@@ -88,7 +89,8 @@ class Gathering:
         return found.groups
 
     def holders(self, members: Sequence[int], now: float) -> dict[int, int]:
-        """Of members that are to have the same model, those that get it from another one, and from whom."""
+        """Which of the `members`, all of which are to have the same model, get it from another member, and
+        from which."""
         if not (self.rates.hub.rate and self.rates.hub_up.rate):
             return {}
         candidates = self.rates.candidates(self._free(members, now), self.most)
@@ -98,7 +100,7 @@ class Gathering:
         return {member: chosen[place % count] for place, member in enumerate(rest)}
 
     def _free(self, members: Iterable[int], now: float) -> Iterable[int]:
-        """Of these, who may be asked to do something for others."""
+        """The members among these that may be asked to do something for others."""
         busy = {group.aggregator for group in self.groups.values()} | self._distrusted
         some = members if self.able is None else [one for one in members if one in self.able]
         return [one for one in some if one not in busy and self._resting.get(one, 0.0) <= now]
@@ -112,7 +114,7 @@ class Gathering:
         self._distrusted.add(aggregator)
 
     def open(self, aggregator: int, tasks: tuple[Key, ...], now: float) -> Open:
-        """A group begins."""
+        """Opens a group at an aggregator."""
         self._count += 1
         group = self.groups[self._count] = Open(self._count, aggregator, tasks, now)
         self._group_of.update(dict.fromkeys(tasks, group.number))
@@ -127,7 +129,7 @@ class Gathering:
         return [group for group in self.groups.values() if group.aggregator == aggregator]
 
     def close(self, group: Open) -> None:
-        """It is over."""
+        """Forgets a group that is over."""
         del self.groups[group.number]
         for task in group.tasks:
             del self._group_of[task]

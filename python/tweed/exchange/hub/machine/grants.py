@@ -118,7 +118,7 @@ class Grants:
             self.gathering.arrived(task, numbytes, now)
 
     def rate(self, member: int) -> float:
-        """Of the way from `member` to the hub, in bytes per second; 1 where nothing is measured."""
+        """The rate of the way from `member` to the hub, in bytes per second; 1 where nothing is measured."""
         return 1.0 if self.gathering is None else self.gathering.rates.way(member)
 
     def must_wait(self, now: float) -> bool:
@@ -126,7 +126,7 @@ class Grants:
         return self.gathering is not None and self.gathering.must_wait(now)
 
     def free_s(self) -> float:
-        """When that is."""
+        """When the hub's link is free; infinite without gathering."""
         return math.inf if self.gathering is None else self.gathering.free_s
 
     # Aggregators
@@ -139,7 +139,7 @@ class Grants:
             self.gathering.able.add(member)
 
     def holders(self, members: Sequence[int], now: float) -> dict[int, int]:
-        """Of members that get a task together, those that fetch the model from another one, and from whom."""
+        """Which of the members that get a task together fetch the model from another one, and from which."""
         several = self.gathering is not None and len(members) > 1
         return self.gathering.holders(members, now) if several and self.gathering is not None else {}
 
@@ -170,7 +170,7 @@ class Grants:
         self._void(group, now)
 
     def norms(self, tasks: Iterable[Key]) -> list[float]:
-        """Of contributions, as their members say."""
+        """The norms of contributions, as their members say."""
         offers = [self.members[member].offer for member, _ in tasks]
         return [offer.norm for offer in offers if offer is not None]
 

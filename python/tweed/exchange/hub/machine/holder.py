@@ -27,7 +27,7 @@ class HandOver:
 
 @dataclass(slots=True)
 class Holder:
-    """See above."""
+    """Holds the newest models of a member, and says which of them it hands to which other member."""
 
     _models: dict[int, Any] = field(default_factory=dict)
     _waiting: list[tuple[int, int]] = field(default_factory=list)  # members and versions

@@ -143,12 +143,12 @@ class Hub:
 
     @property
     def members(self) -> Mapping[int, Member]:
-        """By their number."""
+        """All members, by their number."""
         return self._members.by_number
 
     @property
     def version(self) -> int:
-        """Of the model."""
+        """The version of the model."""
         return self._batch.version
 
     @property
@@ -257,7 +257,7 @@ class Hub:
         return {"version": batch.version, "last": last, "gathered": batch.gathered, "units": len(batch.units)}
 
     def know_counted(self, last: Mapping[int, int]) -> None:
-        """Of each member the number of its last task that is in the model."""
+        """Learns the number of the last task of each member that is in the model."""
         for member, number in last.items():
             one = self._members.known(member)
             one.counted, one.why = number, Why.COUNTED

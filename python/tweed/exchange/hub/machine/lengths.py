@@ -14,7 +14,7 @@ _ROUNDING = 1e-3
 
 
 def length(value: Any) -> float:
-    """Of a vector; infinite or not a number if the value is not finite. Cost: three passes."""
+    """The norm of a vector; infinite or not a number if the value is not finite. Cost: three passes."""
     largest = float(abs(value).max()) if math.prod(value.shape) else 0.0
     if not 0 < largest < math.inf:
         return largest

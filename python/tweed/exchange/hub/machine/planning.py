@@ -38,7 +38,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Those from `begin` to before `end` are added up at `aggregator`; None: they go directly."""
+    """The members from `begin` to before `end` are added up at `aggregator`; None: they go directly."""
 
     aggregator: int | None
     begin: int

@@ -98,15 +98,15 @@ class Rates:
             self._judge(self.down, member, numbytes / (end - since), share)
 
     def up_rate(self, member: int) -> float:
-        """That of `member`, so far as is known."""
+        """The rate of the link up of `member`, as far as it is known."""
         return self.up.get(member, self.hub.rate)
 
     def way(self, member: int) -> float:
-        """Of the way from `member` to the hub; 1 before anything was measured."""
+        """The rate of the way from `member` to the hub; 1 before anything was measured."""
         return min(self.up_rate(member), self.hub.rate) or 1.0
 
     def down_rate(self, member: int) -> float:
-        """The same of its link down."""
+        """The rate of the link down of `member`, as far as it is known."""
         return self.down.get(member, self.hub.rate)
 
     def candidates(self, members: Iterable[int], most: int) -> list[Candidate]:

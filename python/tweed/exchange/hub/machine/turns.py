@@ -11,7 +11,7 @@ from tweed.order.base import Event
 
 @dataclass(slots=True)
 class Turns:
-    """See above. Transfers are told apart by a member and the number of its task."""
+    """Says whose transfer is next. Transfers are told apart by a member and the number of its task."""
 
     order: Order[Any]
     state: Any = field(init=False)

@@ -67,7 +67,7 @@ class ReplicaLink:
 
     @property
     def address(self) -> HubAddress:
-        """The replica's."""
+        """The address of the replica."""
         assert self._dialer is not None  # it is known
         return self._dialer.address
 

@@ -97,7 +97,7 @@ class Divergence:
                 self._length = self.momentum * self._length + length
 
     def bound(self) -> float:
-        """See above."""
+        """The bound on the distance of the two models, as the class computes it."""
         m, count = self.momentum, len(self._missing)
         if m == 0:
             return sum(self._missing.values())
@@ -140,7 +140,8 @@ class Replica:
     def __post_init__(self) -> None:
         if not replicable(self.aggregate):
             raise UsageError(
-                f"{self.aggregate!r} may rest on what only the hub has: a replica is for rules that are sums"
+                f"{self.aggregate!r} may depend on values that only the hub has, so a replica cannot follow "
+                "it: train without a replica, or take a rule that is a sum, such as Mean or Weighted"
             )
         self._gathered = self.aggregate.start()
 

@@ -229,7 +229,7 @@ class Replication:
 
     @property
     def side(self) -> Side:
-        """The hub."""
+        """The side of the hub."""
         assert self._side is not None  # it has begun
         return self._side
 

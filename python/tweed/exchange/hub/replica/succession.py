@@ -181,7 +181,7 @@ class Successor:
         self.appointment, self.electorate = appointment, set(electorate)
 
     def changed(self, joined: Iterable[int], left: Iterable[int]) -> None:
-        """See `Guard.change`."""
+        """Takes a change of who may elect this process, as `Guard.change` says it."""
         self.electorate = (self.electorate | set(joined)) - set(left)
 
     def filled(self) -> None:

@@ -38,13 +38,17 @@ class HubAddress:
         key, at, place = text.strip().rpartition("@")
         host, colon, port = place.rpartition(":")
         if not (host and colon and port.isdecimal() and 0 < int(port) < 2**16):
-            raise UsageError(f"{text!r} is no hub: it is KEY@HOST:PORT, as `tweed serve` prints it")
+            raise UsageError(
+                f"{text!r} is not the address of a hub: give KEY@HOST:PORT, as `tweed serve` prints it"
+            )
         if at and not _KEY.fullmatch(key.lower()):
-            raise UsageError(f"{key!r} is no key of a hub: it has 64 hex digits; `tweed serve` prints it")
+            raise UsageError(
+                f"{key!r} is not the key of a hub: a key has 64 hex digits, and `tweed serve` prints it"
+            )
         if not at and not _is_loopback(host.strip("[]")):
             raise UsageError(
-                f"whose key has the hub at {place}? Say KEY@{place}, as `tweed serve` prints it: the secret "
-                "alone does not tell the hub from others that have it"
+                f"the key of the hub at {place} is missing: give KEY@{place}, as `tweed serve` prints it. "
+                "The secret alone does not tell the hub from other processes that have it"
             )
         return cls(place, key.lower() or None)
 
@@ -85,5 +89,6 @@ class Credentials:
 
     @property
     def anonymous(self) -> Credentials:
-        """The same secret and a new key: a process has one kind of links at a time with its own."""
+        """Credentials with the same secret and a new key: a process has one kind of links at a time with its
+        own."""
         return replace(self, key_file=None)

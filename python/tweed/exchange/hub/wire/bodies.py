@@ -55,7 +55,7 @@ class Part:
 
 
 def pack_parts(parts: Sequence[Part]) -> bytes:
-    """As they cross."""
+    """The parts as bytes, as they cross a link."""
     rows = [[part.member, part.number, part.worker, part.numbytes, part.key, part.norm] for part in parts]
     return json.dumps(rows).encode()
 
@@ -91,7 +91,7 @@ def most_sum_bytes(numel: int) -> int:
 
 
 def pack_sum(found: Sum) -> bytes:
-    """As it crosses."""
+    """A sum as bytes, as it crosses a link."""
     said = {"tasks": found.tasks, "left_out": found.left_out, "took_s": found.took_s}
     described = json.dumps(said).encode()
     values = found.value.to(torch.float32).contiguous().numpy()

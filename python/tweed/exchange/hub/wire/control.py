@@ -38,7 +38,7 @@ _TASK = struct.Struct("<2d")
 
 
 class Kind(IntEnum):
-    """See above."""
+    """The kinds of control messages, as the module lists them."""
 
     REPLICA = 32  # those of `head` are below
     RENOUNCE = 33
@@ -135,7 +135,8 @@ def entries_of(log: memoryview) -> list[Entry]:
 
 
 def _numbers(unit: Unit) -> Sequence[float]:
-    """Of a sum so many tasks follow; negative: they are left out of it."""
+    """The numbers that describe a unit. The third is 0 for a payload; for a sum it says how many tasks
+    follow, and is negative if they are left out of the sum."""
     norm = math.nan if unit.norm is None else unit.norm
     described = (unit.base_version, norm, unit.samples, unit.delay, unit.loss)
     if unit.group is None:

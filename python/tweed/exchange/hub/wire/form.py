@@ -150,7 +150,7 @@ class ContributionForm:
         return newest() - value if self._exchange == "model" else value
 
     def sum_stands_for(self, value: Tensor, count: int, newest: Callable[[], Tensor]) -> Tensor:
-        """The same of the sum of so many contributions that were decoded."""
+        """As what a sum of `count` decoded contributions counts; see `stands_for`."""
         return count * newest() - value if self._exchange == "model" else value
 
     def decode(self, data: Tensor, number: int) -> Tensor:
@@ -233,7 +233,7 @@ class ModelForm:
         return model
 
     def state(self) -> Any:
-        """Of the codec, for a checkpoint."""
+        """The state of the codec, for a checkpoint."""
         return plain(self._form.state)
 
     def load(self, state: Any) -> None:

@@ -20,12 +20,12 @@ MOST_BYTES = 16 * 2**20
 
 
 def digest(terms: Sequence[str]) -> str:
-    """Of all that both sides must agree on, a line each."""
+    """A digest of all that both sides must agree on, a line each."""
     return hashlib.sha256("\n".join(terms).encode()).hexdigest()
 
 
 def packed(said: dict[str, Any]) -> bytes:
-    """As it crosses."""
+    """A greeting as bytes, as it crosses."""
     return json.dumps(said).encode()
 
 

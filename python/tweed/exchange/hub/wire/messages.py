@@ -158,7 +158,7 @@ class Resume:
 
     @property
     def number(self) -> int:
-        """Of the task."""
+        """The number of the task."""
         return self.offer.number
 
 
@@ -186,7 +186,7 @@ class Unit:
 
     @property
     def key(self) -> tuple[int | None, ...]:
-        """Of its copy: the task; of a sum the group, and who has added it up."""
+        """What its copy goes by: the task; for a sum, the group and the member that has added it up."""
         return self.tasks[0] if self.group is None else (self.group, self.via, 0)
 
     def arrival(self, value: Any, missing: Any = None) -> Arrival:
@@ -207,7 +207,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Of the hub's log, to its replica: of what the commit of this version is made, in order."""
+    """A line of the hub's log, for its replica: what the commit of this version is made of, in order."""
 
     version: int
     units: tuple[Unit, ...]
@@ -256,7 +256,7 @@ class Why(Enum):
     LATE = "too many updates were committed since the version that it was computed on"
     EXPIRED = "its lease has ended"
     UNKNOWN = "there is no such task"
-    ABSURD = "its description is: so many samples or bytes cannot be"
+    ABSURD = "its description is: nobody can have this many samples or bytes"
     NOT_GRANTED = "it was sent without a grant"
 
 
@@ -292,6 +292,6 @@ FromWay = Handed | Blocked
 
 
 def control_bytes(message: FromWorker | FromHub | Entry | Kept | Copy) -> int:
-    """Of a message, besides a payload or a model: a head, and what it lists."""
+    """How many bytes a message has besides a payload or a model: a head, and what it lists."""
     listed = len(message.tasks) + len(getattr(message, "left_out", ())) if hasattr(message, "tasks") else 0
     return 56 + 24 * listed
