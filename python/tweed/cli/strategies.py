@@ -20,7 +20,6 @@ def strategies() -> None:
     for row in described_strategies():
         table.add_row(*map(Text, row))
     Console().print(table)
-    typer.echo(
-        'Write tweed.attach(model, optimizer, "local_steps:8"), or tweed train --strategy local_steps:8.'
-    )
-    typer.echo('Several go together where they set different stages: "sparse(0.05) + ltp(server=0)".')
+    typer.echo('Write tweed.attach(model, optimizer, "local_steps:8"),')
+    typer.echo("or tweed train --strategy local_steps:8.")
+    typer.echo('Several go together where they set different stages: "sparse + ltp(server=0)".')
