@@ -269,8 +269,8 @@ def _page() -> str:
 #: The page around the rows.
 _HEAD = """# Wrong settings
 
-What is wrong at one rank ends all of them within 15 seconds, and each is told the culprit and what to do.
-Below is what is printed where the setting is wrong; the other ranks are told the same after
+A wrong setting at one rank ends all ranks within 15 seconds, and each prints which rank is wrong and what to
+do. The table has what is printed at the rank with the wrong setting; the other ranks print the same after
 `group '0' cannot be made: rank 1 has failed: process PID on HOST:`. `python -m tests.faults.settings` writes
 this page, and `pytest tests/faults/test_settings.py` tries every row.
 
@@ -278,19 +278,19 @@ this page, and `pytest tests/faults/test_settings.py` tries every row.
 |---|---|---|
 """
 _TAIL = """
-## What is not told so soon
+## What takes longer
 
-- With torch's own rendezvous (`MASTER_ADDR`, `MASTER_PORT`) ranks first meet at torch's store, before
-  any of tweed runs. Where that cannot be reached, or rank 0 has a `WORLD_SIZE` above the number of
-  ranks, torch waits for its own timeout. `tweed launch` and torchrun set both at all ranks, and the
-  doctor that `tweed launch` runs first gives up after 15 seconds.
-- A firewall that closes one way only does no harm: ranks call the other way. Where it closes both, each
+- With torch's own rendezvous (`MASTER_ADDR`, `MASTER_PORT`) ranks first connect to torch's store, before
+  any code of tweed runs. If the store cannot be reached, or rank 0 has a `WORLD_SIZE` above the number of
+  ranks, torch waits for its own timeout. `tweed launch` and torchrun set both at all ranks, and
+  `tweed doctor`, which `tweed launch` runs first, gives up after 15 seconds.
+- A firewall that blocks one direction only does no harm: ranks connect in the other. If it blocks both, each
   end prints what to type after ten seconds, or a quarter of `TWEED_DEADLINE`; it fails when its timeout
   or deadline has passed. The row above has `TWEED_DEADLINE=5`; see [two-machines.md](two-machines.md).
-- An MTU that is too small is noticed between rank 0 and up to four other ranks, from rank 0's side,
-  when they meet. `tweed doctor` measures all pairs, both ways.
-- A variable that begins with `TWEED_` and resembles none that tweed knows may be a program's own: rank
-  0 warns of it, and goes on.
+- An MTU that is too small is detected between rank 0 and up to four other ranks, from rank 0's side,
+  during the rendezvous. `tweed doctor` measures all pairs, in both directions.
+- A variable that begins with `TWEED_` and resembles none that tweed knows may belong to your program: rank
+  0 warns of it and goes on.
 """
 
 if __name__ == "__main__":
