@@ -67,15 +67,24 @@ def blocks_first(payload: tuple[str, int]) -> int:
     return number
 
 
+def is_stopped_first(payload: tuple[str, int]) -> int:
+    """The first process that has task 0 is stopped, as by a debugger."""
+    folder, number = payload
+    if number == 0 and not Path(folder, "first").exists():
+        Path(folder, "first").touch()
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return number
+
+
 def pauses(value: int) -> int:
     if value:
         signal.pause()
     return value
 
 
-def stops(pid_file: str) -> None:
-    """Says where it is, and hangs."""
-    Path(pid_file).write_text(str(os.getpid()))
+def says_where(value: int) -> None:
+    """Prints the number of its process, and hangs."""
+    print(os.getpid(), flush=True)
     signal.pause()
 
 

@@ -9,12 +9,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from rich.console import Console
@@ -64,8 +66,9 @@ def test_tasks_of_killed_workers_go_to_others(tmp_path: Path) -> None:
     assert results == {number: number for number in range(10)}
 
 
-def test_a_task_whose_process_hangs_runs_elsewhere_too(tmp_path: Path) -> None:
-    results = map_tasks(functions.blocks_first, [(str(tmp_path), number) for number in range(6)], workers=2)
+@pytest.mark.parametrize("function", [functions.blocks_first, functions.is_stopped_first])
+def test_a_task_whose_process_hangs_runs_elsewhere_too(function: Callable[..., Any], tmp_path: Path) -> None:
+    results = map_tasks(function, [(str(tmp_path), number) for number in range(6)], workers=2)
     assert results == {number: number for number in range(6)}
 
 
@@ -137,6 +140,16 @@ def test_functions_that_workers_cannot_find_are_refused(function: Any, text: str
         map_tasks(function, [1])
 
 
+def test_functions_of_an_interactive_session_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def typed(value: int) -> int:
+        return value
+
+    typed.__module__, typed.__qualname__ = "__main__", "typed"
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+    with pytest.raises(UsageError, match="typed is defined in an interactive session"):
+        map_tasks(typed, [1])
+
+
 @dataclass
 class Pair:
     left: int = 0
@@ -177,27 +190,36 @@ server._preloads.clear()  # this one need not be warm
 
 if __name__ == "__main__":
     try:
-        map_tasks("tests.workloads.task_functions:stops", sys.argv[1:])
+        map_tasks("tests.workloads.task_functions:says_where", [1])
     except KeyboardInterrupt:
         print("interrupted", flush=True)
         sys.exit(7)
 """
 
 
-def is_there(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
-
-
-def test_ctrl_c_leaves_no_process_behind(tmp_path: Path) -> None:
+@pytest.fixture
+def launched(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
+    """A launcher whose only task is under way, and the process that runs it."""
     (tmp_path / "launcher.py").write_text(LAUNCHER)
-    pid_file = tmp_path / "pid"
-    os.mkfifo(pid_file)
-    words = [sys.executable, str(tmp_path / "launcher.py"), str(pid_file)]
+    words = [sys.executable, str(tmp_path / "launcher.py")]
     environment = os.environ | {"PYTHONPATH": os.getcwd()}
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as running:
-        worker = int(pid_file.read_text())
-        assert is_there(worker)
-        running.send_signal(signal.SIGINT)
-        output, _ = running.communicate()
-    assert (output, running.returncode) == ("interrupted\n", 7)
-    assert not is_there(worker)
+        assert running.stdout is not None
+        yield running, psutil.Process(int(running.stdout.readline()))
+        running.kill()
+
+
+def test_ctrl_c_leaves_no_process_behind(launched: tuple[subprocess.Popen[str], psutil.Process]) -> None:
+    launcher, worker = launched
+    launcher.send_signal(signal.SIGINT)
+    output, _ = launcher.communicate()
+    assert (output, launcher.returncode) == ("interrupted\n", 7)
+    assert not worker.is_running()
+
+
+def test_a_killed_launcher_leaves_no_process_behind(
+    launched: tuple[subprocess.Popen[str], psutil.Process],
+) -> None:
+    launcher, worker = launched
+    launcher.kill()
+    worker.wait(60)

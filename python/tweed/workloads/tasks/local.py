@@ -58,14 +58,12 @@ class Processes:
         self._selector = selectors.DefaultSelector()
         self._finalizer = weakref.finalize(self, _end_all, self._running)
         server.start()
-        for number in range(count):
-            self._start(number)
-
-    def pid(self, number: int) -> int:
-        """The process id of a worker that runs."""
-        pid = self._running[number].process.pid
-        assert pid is not None  # `_start` has started it
-        return pid
+        try:
+            for number in range(count):
+                self._start(number)
+        except BaseException:
+            self._finalizer()
+            raise
 
     def run(self, number: int, copy: int, task: int) -> None:
         """Gives a worker a copy of a task. Does not wait; a worker that has ended gets nothing."""
@@ -94,18 +92,10 @@ class Processes:
         self._selector.close()
 
     def _start(self, number: int) -> None:
-        context = multiprocessing.get_context("forkserver")
-        ours, theirs = socket.socketpair()
-        with theirs:
-            environment = dict(os.environ) | server.ONE_THREAD
-            process = context.Process(
-                target=worker.enter, args=(theirs, environment), name=f"task worker {number}"
-            )
-            process.start()
-        entry = self._running[number] = _Process(number, process, Channel(ours))
+        entry = self._running[number] = _started(number)
         entry.channel.send(self._setup)
         self._selector.register(entry.channel.socket, selectors.EVENT_READ, entry)
-        self._selector.register(process.sentinel, selectors.EVENT_READ, entry)
+        self._selector.register(entry.process.sentinel, selectors.EVENT_READ, entry)
         self._watch(entry)
 
     def _watch(self, entry: _Process) -> None:
@@ -136,6 +126,23 @@ class Processes:
         self._forget(entry)
         entry.end()
         yield Lost(entry.number, entry.broken or _how_it_ended(entry.process))
+
+
+def _started(number: int) -> _Process:
+    ours, theirs = socket.socketpair()
+    environment = dict(os.environ) | server.ONE_THREAD
+    name = f"task worker {number}"
+    process = multiprocessing.get_context("forkserver").Process(
+        target=worker.enter, args=(theirs, environment), name=name
+    )
+    try:
+        process.start()
+    except BaseException:  # Ctrl-C while the server warms up: a worker that comes of it finds no launcher
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    return _Process(number, process, Channel(ours))
 
 
 def _event(entry: _Process, message: bytearray) -> Event | None:

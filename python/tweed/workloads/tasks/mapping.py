@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from tweed.errors import UsageError
@@ -43,7 +44,7 @@ def map_tasks(
       enough: is called with the results so far, by task, after each that counts. True: no more are needed,
         and what still runs is ended.
       workers: how many processes there are; None: as many as this process may use cores.
-      deadline_s: seconds that all of it may take; None: without limit.
+      deadline_s: seconds that all of it may take, but for the start of the fork server; None: without limit.
       progress: is called with how many tasks are counted, and how many there are: see `progress_bar`.
 
     Returns: results by task, in the order of tasks; without those that were not needed.
@@ -116,5 +117,5 @@ def _tell(
     """Another result counts: the caller hears so, and may have enough."""
     if progress is not None:
         progress(len(planner.results), planner.tasks)
-    if enough is not None and enough(planner.results):
+    if enough is not None and enough(MappingProxyType(planner.results)):
         planner.handle(Enough(), time.monotonic())

@@ -223,11 +223,7 @@ def simulate_tasks(conditions: Conditions, seed: int, make: Callable[..., Planne
             clock.pass_to(planner.next_at())
             machines.act()
     run = machines.run
-    run.end, run.seconds, run.results, run.speculative = (
-        planner.end,
-        clock.now,
-        planner.results,
-        planner.speculative,
-    )
+    run.end, run.seconds = planner.end, clock.now
+    run.results, run.speculative = planner.results, planner.speculative
     run.failed = sum(planner.state(worker) is State.FAILED for worker in range(conditions.workers))
     return run
