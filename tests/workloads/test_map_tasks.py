@@ -21,6 +21,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from tests.blocks import blocks
 from tests.workloads import task_functions as functions
 from tweed.errors import DeadlineExceeded, PeerLost, TaskFailed, UsageError
 from tweed.workloads.tasks import map_tasks, progress_bar
@@ -170,6 +171,14 @@ def test_a_payload_that_cannot_be_sent_is_named_before_anything_starts(
 def test_settings_that_cannot_be_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="cannot be"):
         map_tasks(math.sqrt, [1], **settings)
+
+
+def test_the_example_of_the_page_runs() -> None:
+    (example,) = (one for one in blocks() if one.page == "docs/tasks.md" and one.language == "python")
+    space: dict[str, Any] = {}
+    exec(example.text, space)
+    expected = [torch.full((1000,), value) for value in (1.0, 2.0, 3.0)]
+    assert all(map(torch.equal, space["results"].values(), expected))
 
 
 def test_a_bar_shows_how_many_are_counted() -> None:

@@ -44,7 +44,8 @@ def map_tasks(
       enough: is called with the results so far, by task, after each that counts. True: no more are needed,
         and what still runs is ended.
       workers: how many processes there are; None: as many as this process may use cores.
-      deadline_s: seconds that all of it may take, but for the start of the fork server; None: without limit.
+      deadline_s: seconds that all of it may take; None: without limit. A first call waits for the fork server
+        in any case.
       progress: is called with how many tasks are counted, and how many there are: see `progress_bar`.
 
     Returns: results by task, in the order of tasks; without those that were not needed.
