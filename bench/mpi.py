@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from bench.run import TIMEOUT_S, Row
-from tweed.testbed.server import ONE_THREAD
+from tweed.forkserver.server import ONE_THREAD
 
 _ROOT = Path(__file__).parents[1]
 #: What OpenMPI chooses within a host by itself. Said, so that it cannot quietly take something else.

@@ -56,6 +56,7 @@ NOT_RUN = {
     "run = tweed.serve(": ("a hub for members of other hosts; tests/server runs it", ""),
     'hub="KEY@host:7070"': ("a member of a hub on another host; tests/server runs it", ""),
     "hub=address, aggregator=True": ("as above", "address strategy"),
+    "import map_tasks": ("other ranks would wait for its fork server; tests/workloads runs it", ""),
     "lagrange_of(": ("needs encoded shards; tests/data runs it", "run shards_x shards_y"),
     "bed.change(": ("needs a testbed, as root; tests/testbed runs it", "fn"),
     "bed.carried()": ("needs a testbed, as root; tests/testbed runs it", "fn"),

@@ -21,6 +21,7 @@ SECTIONS = {
     "Members": ["elastic"],
     "Hub": ["hub", "rules"],
     "Ray": ["ray", "hoplite"],
+    "Tasks": ["tasks"],
     "Inside": ["update", "protocol", "reliability", "benchmarks", "torch-suite", "dependencies", "glossary"],
 }
 #: Modules with public names, a page of the reference each. A test holds them to the `__all__` of all folders.
@@ -30,7 +31,7 @@ PUBLIC = [
     "tweed.collective.topology",
     *(f"tweed.{name}" for name in ("transport", "aggregate", "attach", "elastic", "server", "torch", "ray")),
     *(f"tweed.integrations.{name}" for name in ("lightning", "accelerate", "transformers", "flower")),
-    *(f"tweed.{name}" for name in ("data", "simulate", "testbed", "metrics")),
+    *(f"tweed.{name}" for name in ("workloads.tasks", "data", "simulate", "testbed", "metrics")),
     *(f"tweed.{name}" for name in ("plan", "doctor", "report", "systems")),
 ]
 

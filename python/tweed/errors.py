@@ -10,6 +10,7 @@
     ├── PeerLost                    a rank died or left: names rank and operation
     │   └── Evicted                 the other members have gone on without this one: start it again, to join
     ├── Left                        this member has left in good order, as it was to: end its loop
+    ├── TaskFailed                  a task raised an error or ended its processes: names it, and why
     ├── DeadlineExceeded            nothing arrived in time: names who is waited for
     ├── Superseded                  the replica of a hub has taken over: says how to come back as its replica
     ├── Aborted                     the group was shut down while the operation ran
@@ -96,6 +97,19 @@ class Left(TweedError):
 
     Remedy: end its loop. `with run.leaving_on(signal.SIGTERM)` does, see docs/elastic.md.
     """
+
+
+class TaskFailed(TweedError):
+    """A task of `map_tasks` raised an error, returned what cannot be sent, or ended each process that ran it.
+
+    `task` is its number. No process of the map is left, and results of other tasks are dropped.
+
+    Remedy: the text holds the traceback; call the function with that payload in a process of your own.
+    """
+
+    def __init__(self, text: str, task: int | None = None) -> None:
+        super().__init__(text)
+        self.task = task
 
 
 class DeadlineExceeded(TweedError, TimeoutError):

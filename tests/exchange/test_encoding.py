@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -79,6 +80,31 @@ def test_tensors_come_back_bit_by_bit_whatever_the_default_device_is(default: st
         assert torch.equal(torch.nan_to_num(back, 7), torch.nan_to_num(given_.detach(), 7))
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(np.arange(6).reshape(2, 3).T, np.zeros((0, 3), np.uint16), np.array(True), np.array([1 + 2j])),
+        *(np.float32(1.5), np.int64(-3), np.float16(np.inf)),
+    ],
+)
+def test_arrays_and_scalars_of_numpy_come_back(value: Any) -> None:
+    found = unpacked(packed([value]))[0]
+    assert type(found) is type(value) and found.dtype == value.dtype
+    np.testing.assert_array_equal(found, value)
+
+
+@pytest.mark.parametrize("values", [["text"], [object()], np.arange(3).astype(">i4")])
+def test_arrays_of_other_things_are_refused(values: Any) -> None:
+    with pytest.raises(UsageError, match="ndarray"):
+        packed(np.array(values))
+
+
+def test_dataclasses_that_the_reader_does_not_know_can_be_refused() -> None:
+    assert unpacked(packed(Pair(1), classes=[Pair]), classes=[Pair]) == Pair(1)
+    with pytest.raises(UsageError, match="type Pair"):
+        packed([Pair(1)], classes=())
+
+
 def test_states_of_optimizers_and_schedules_come_back() -> None:
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
     optimizer = torch.optim.Adam(model.parameters())
@@ -142,6 +168,10 @@ def compressed() -> bytes:
         message({"tensor": []}),
         message({"tensor": ["torch.load", 1]}),
         message({"tensor": ["torch.float32", -1]}),
+        message({"array": ["object", 1]}, bytes(8)),
+        message({"array": ["bfloat16", 1]}, bytes(2)),
+        message({"array": ["float32", 1 << 62]}),
+        message({"scalar": []}),
         message({"tensor": ["torch.float32", True]}, bytes(4)),
         message({"tensor": ["torch.float32", *[1] * 100]}, bytes(4)),
         message({"tensor": ["torch.float32", 1 << 62, 1 << 62, 0]}),

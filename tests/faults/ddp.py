@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 
 from tests.faults.ring import Outcome, caught, endings
+from tweed.forkserver.server import environment
 from tweed.testbed import Ranks
-from tweed.testbed.server import environment
 
 DEADLINE_S = 2.0
 RANKS = 3

@@ -30,8 +30,8 @@ import torch
 import torch.distributed as dist
 
 from tests.faults.ring import Outcome, caught
+from tweed.forkserver.server import environment
 from tweed.testbed import Failed, Ranks, Said, say
-from tweed.testbed.server import environment
 
 SEATS = 4
 NUMEL = (4, 1000, 100_000)

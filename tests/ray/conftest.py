@@ -13,10 +13,10 @@ import pytest
 
 from tests.ray.driver import Driver
 from tests.testbed.test_namespaces import living_in
+from tweed.forkserver.server import environment
 from tweed.ray.installed import version
 from tweed.testbed import Network, opened
 from tweed.testbed.raylets import raylets
-from tweed.testbed.server import environment
 
 #: Ray Train looks after its workers more often, and without an actor of its own for hosts that are withdrawn.
 QUICK = {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1", "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}

@@ -121,7 +121,8 @@ def test_the_hosts_own_namespace_is_not_touched() -> None:
 LAUNCHER = """
 import os, signal
 from multiprocessing import forkserver
-from tweed.testbed import Network, Ranks, opened, server
+from tweed.forkserver import server
+from tweed.testbed import Network, Ranks, opened
 
 server._preloads.clear()  # this one need not be warm
 

@@ -157,7 +157,8 @@ def test_say_outside_a_rank_is_refused() -> None:
 LAUNCHER = """
 import os, signal
 from multiprocessing import forkserver
-from tweed.testbed import Ranks, server
+from tweed.forkserver import server
+from tweed.testbed import Ranks
 
 server._preloads.clear()  # this one need not be warm
 
@@ -190,7 +191,7 @@ def test_killed_launcher_leaves_nothing_behind(tmp_path: Path) -> None:
 
 PRESSED_EARLY = """
 import multiprocessing
-from tweed.testbed import server
+from tweed.forkserver import server
 
 if __name__ == "__main__":
     server._preloads[:] = ["pressing"]

@@ -12,8 +12,8 @@ import pytest
 from tests.torch_suite import case
 from tests.torch_suite.case import RANKS, Outcome
 from tweed.errors import DeadlineExceeded
+from tweed.forkserver.server import preload
 from tweed.testbed import RankFailed, run_ranks
-from tweed.testbed.server import preload
 
 _LIMIT_S = 60.0
 

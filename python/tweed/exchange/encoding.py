@@ -1,4 +1,4 @@
-"""Plain values and tensors as bytes, and back. What is read makes nothing but these.
+"""Plain values, tensors and arrays as bytes, and back. What is read makes nothing but these.
 
     message   = bytes of the structure, as 8 bytes; structure; the bytes of all tensors, in order
     structure = JSON; what JSON has no form for is {kind: content}, as {"tensor": ["float32", 2, 3]}
@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,6 +37,11 @@ _DIMS = 64  # of a tensor: torch's own limit
 _HEAD = struct.Struct("<Q")
 _MAPPINGS: dict[str, Any] = {"dict": dict, "OrderedDict": OrderedDict, "Counter": Counter}
 _SEQUENCES: dict[str, Any] = {"tuple": tuple, "Size": torch.Size, "set": set}
+#: Types of numpy's arrays that torch has too, in the byte order of this machine.
+_ARRAYS = {
+    *map(np.dtype, ("bool", "complex64", "complex128", "float16", "float32", "float64")),
+    *(np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)),
+}
 _DTYPES = {str(one): one for one in vars(torch).values() if isinstance(one, torch.dtype)}
 
 
@@ -44,14 +50,17 @@ def most_state_bytes(own_bytes: int) -> int:
     return _MOST_TIMES * own_bytes + _MOST_MORE
 
 
-def packed(value: Any) -> bytearray:
-    """`value` as a message: numbers, texts, bytes, None, tensors, dtypes, dataclasses, and dicts, lists,
-    tuples and sets of them.
+def packed(value: Any, classes: Sequence[type] | None = None) -> bytearray:
+    """`value` as a message: numbers, texts, bytes, None, tensors, numpy's arrays and scalars, dtypes,
+    dataclasses, and dicts, lists, tuples and sets of them.
+
+    Args:
+      classes: dataclasses that may be in it; None: any.
 
     Raises: UsageError for anything else in it.
     Cost: a copy of the tensors.
     """
-    head, tensors = structure(value)
+    head, tensors = structure(value, classes)
     return bytearray().join([_HEAD.pack(len(head)), head, *map(as_bytes, tensors)])
 
 
@@ -70,10 +79,11 @@ def unpacked(message: bytes | bytearray | memoryview, classes: Sequence[type] = 
     return assembled(data[_HEAD.size : end], data[end:], classes)
 
 
-def structure(value: Any) -> tuple[bytes, list[Tensor]]:
-    """All of `value` but the bytes of tensors, and the tensors in order. Raises: see `packed`."""
-    tensors: list[Tensor] = []
-    return json.dumps(_plain(value, tensors), separators=(",", ":")).encode(), tensors
+def structure(value: Any, classes: Sequence[type] | None = None) -> tuple[bytes, list[Tensor]]:
+    """All of `value` but the bytes of tensors, and the tensors in order. Args, Raises: see `packed`."""
+    writer = _Writer(classes)
+    head = json.dumps(writer.plain(value), separators=(",", ":"))
+    return head.encode(), writer.tensors
 
 
 def assembled(
@@ -107,32 +117,45 @@ def from_bytes(data: bytearray, dtype: torch.dtype, shape: Sequence[int]) -> Ten
     return torch.frombuffer(data, dtype=torch.uint8).view(dtype).reshape(shape)
 
 
-def _plain(value: Any, tensors: list[Tensor]) -> Any:
-    """`value` as JSON has it; `tensors` get those in it."""
-    match value:
-        case None | bool() | int() | float() | str():
-            return value
-        case Tensor() if value.layout is torch.strided:
-            tensors.append(value)
-            return {"tensor": [str(value.dtype), *value.shape]}
-        case dict():
-            pairs = [[_plain(key, tensors), _plain(one, tensors)] for key, one in value.items()]
-            return {_kind(value, _MAPPINGS, "dict"): pairs}
-        case list():
-            return [_plain(one, tensors) for one in value]
-        case tuple() | set():
-            return {_kind(value, _SEQUENCES, "tuple"): [_plain(one, tensors) for one in value]}
-        case bytes() | bytearray():
-            return {"bytes": value.hex()}
-        case torch.dtype():
-            return {"dtype": str(value)}
-    if is_dataclass(value) and not isinstance(value, type):
-        named = {one.name: _plain(getattr(value, one.name), tensors) for one in fields(value)}
-        return {type(value).__name__: named}
-    raise UsageError(
-        f"a value of type {type(value).__qualname__} is in what other processes are to get, or a file: give "
-        "plain values and tensors, or keep it out of the state"
-    )
+class _Writer:
+    """Makes of a value what JSON has a form for; `tensors` get those in it."""
+
+    def __init__(self, classes: Sequence[type] | None) -> None:
+        self.tensors: list[Tensor] = []
+        self._classes = classes
+
+    def plain(self, value: Any) -> Any:
+        match value:
+            case None | bool() | int() | float() | str():
+                return value
+            case Tensor() if value.layout is torch.strided:
+                self.tensors.append(value)
+                return {"tensor": [str(value.dtype), *value.shape]}
+            case np.ndarray() | np.generic() if value.dtype in _ARRAYS:
+                self.tensors.append(torch.from_numpy(np.array(value, order="C")))
+                kind = "array" if isinstance(value, np.ndarray) else "scalar"
+                return {kind: [value.dtype.name, *value.shape]}
+            case dict():
+                pairs = [[self.plain(key), self.plain(one)] for key, one in value.items()]
+                return {_kind(value, _MAPPINGS, "dict"): pairs}
+            case list():
+                return [self.plain(one) for one in value]
+            case tuple() | set():
+                return {_kind(value, _SEQUENCES, "tuple"): [self.plain(one) for one in value]}
+            case bytes() | bytearray():
+                return {"bytes": value.hex()}
+            case torch.dtype():
+                return {"dtype": str(value)}
+        return self._dataclass(value)
+
+    def _dataclass(self, value: Any) -> Any:
+        kind = type(value)
+        if is_dataclass(kind) and (self._classes is None or kind in self._classes):
+            return {kind.__name__: {one.name: self.plain(getattr(value, one.name)) for one in fields(value)}}
+        raise UsageError(
+            f"a value of type {kind.__qualname__} is in what other processes are to get, or a file: give "
+            "plain values and tensors, or keep it out of the state"
+        )
 
 
 def _kind(value: Any, kinds: Mapping[str, Any], other: str) -> str:
@@ -141,7 +164,7 @@ def _kind(value: Any, kinds: Mapping[str, Any], other: str) -> str:
 
 
 class _Reader:
-    """Makes values of what `_plain` gave, and of the bytes of tensors, of which it is at the byte `at`."""
+    """Makes values of what `_Writer.plain` gave, and of the bytes of tensors, of which it is at byte `at`."""
 
     def __init__(self, data: memoryview, classes: Mapping[str, Any]) -> None:
         self._data, self._classes, self.at = data, classes, 0
@@ -154,6 +177,9 @@ class _Reader:
         ((kind, content),) = plain.items()
         if kind == "tensor":
             return self._tensor(*content)
+        if kind in ("array", "scalar"):
+            array = self._tensor(f"torch.{content[0]}", *content[1:]).numpy()
+            return array if kind == "array" else array[()]
         if kind == "bytes":
             return bytes.fromhex(content)
         if kind == "dtype":

@@ -24,8 +24,8 @@ from tweed import testbed
 from tweed.errors import TweedError
 from tweed.experiments.barriers import FileBarrier
 from tweed.experiments.benchmark import Config, Contender, benchmark
+from tweed.forkserver.server import environment
 from tweed.strategy import Strategy
-from tweed.testbed.server import environment
 from tweed.train.shard import Shard
 
 

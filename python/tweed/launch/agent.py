@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from tweed import distribution
+from tweed.forkserver.child import die_with_parent
 from tweed.launch.job import MESSAGE_BYTES
 from tweed.launch.lines import Lines
-from tweed.testbed.inside import die_with_parent
 
 #: Between the signals that ask ranks to end and those that end them.
 _GRACE_S = 5.0

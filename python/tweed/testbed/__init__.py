@@ -10,8 +10,8 @@ emulator    the process that delays packets
 counters    what links have counted, and whether that fits what was to be sent
 ground      where ranks live in any of them
 bed         the networks that stand
-server      the fork server that ranks come from
-ranks       the launcher's side of ranks, `inside` their own
+ranks       the launcher's side of ranks, `inside` their own; they come from `tweed.forkserver`
+meetings    how ranks get into a process group
 lives       a rank that is killed and comes back
 faults      what befalls members, and when, as a value; `struck` does it to processes
 raylets     a Ray cluster with a node per rank
@@ -19,6 +19,7 @@ raylets     a Ray cluster with a node per rank
 
 from __future__ import annotations
 
+from tweed.forkserver.server import preload
 from tweed.testbed.bed import Bed, LinkedBed, linked, opened
 from tweed.testbed.counters import Counters, findings
 from tweed.testbed.ground import Ground, Host
@@ -26,7 +27,6 @@ from tweed.testbed.inside import sent_bytes
 from tweed.testbed.link import Link
 from tweed.testbed.network import Network
 from tweed.testbed.ranks import Ended, Event, Failed, RankFailed, Ranks, Said, run_ranks, say
-from tweed.testbed.server import preload
 
 __all__ = [
     "Bed",

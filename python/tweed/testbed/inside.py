@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
-import importlib
 import os
 import pickle
 import signal
@@ -15,16 +14,15 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
 from tweed import metrics
 from tweed.errors import UsageError
+from tweed.forkserver import child
 from tweed.testbed import counters
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _launcher: Connection | None = None
 
 
@@ -122,9 +120,9 @@ def enter(pipe: Connection, task: Task) -> NoReturn:
     """Runs `task`, sends the outcome through `pipe` and ends the process."""
     global _launcher
     _launcher = pipe
-    _die_with_server()
+    child.die_with_server()
     os.setpgid(0, 0)
-    _take_interrupts()
+    child.take_interrupts()
     os.environ.clear()
     os.environ.update(task.environment)
     faulthandler.enable()
@@ -140,41 +138,12 @@ def enter(pipe: Connection, task: Task) -> NoReturn:
     os._exit(0)  # the result is out; threads of libraries may not hold the process up
 
 
-def _take_interrupts() -> None:
-    """Lets SIGINT raise KeyboardInterrupt here, whatever this process inherited.
-
-    A shell starts background jobs with SIGINT ignored, and the fork server is started with it blocked.
-    """
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-
-
-def _die_with_server() -> None:
-    """Ties this process to the fork server, and lets the server leave when the launcher is gone.
-
-    The server leaves when nobody holds the write end of its pipe. multiprocessing hands that end to every
-    child, so that children can start children; a rank gives it back, else it would keep its server alive.
-    """
-    warm = sys.modules.get("tweed.testbed.warm")
-    die_with_parent()
-    if warm is not None and os.getppid() != warm.PID:
-        os._exit(1)  # the server went before the line above
-    server: Any = vars(forkserver)["_forkserver"]
-    os.close(server._forkserver_alive_fd)
-    server._forkserver_alive_fd = None
-
-
-def die_with_parent() -> None:
-    """This process is killed when its parent ends, whatever ends it."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def _outcome(task: Task) -> bytes:
     try:
         if task.home is not None:
             _move_in(task.home)
         fn, args = task.job.load()
-        _check_server()
+        child.check_server()
         with _group(task):
             return pickle.dumps(Returned(fn(task.rank, task.size, *args)))
     except BaseException as error:  # noqa: BLE001 whatever ended the function is the launcher's to judge
@@ -208,13 +177,6 @@ def _pickled(error: BaseException) -> bytes:
         return pickle.dumps(error)
     except Exception:  # noqa: BLE001 pickling runs foreign code
         return b""
-
-
-def _check_server() -> None:
-    warm = importlib.import_module("tweed.testbed.warm")
-    count = warm.threads(os.getppid()) if warm.PID == os.getppid() else 1
-    if count != 1:
-        raise UsageError(f"the fork server has {count} threads: a module named to preload() starts them")
 
 
 @contextmanager

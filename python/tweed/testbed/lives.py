@@ -25,7 +25,7 @@ from typing import Any
 
 from tweed.errors import PeerLost
 from tweed.files import write_atomic
-from tweed.testbed.inside import die_with_parent
+from tweed.forkserver.child import die_with_parent
 
 _LOST = 75  # EX_TEMPFAIL: it may be tried again
 _SHIFT = struct.Struct("=d")  # seconds

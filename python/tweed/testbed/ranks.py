@@ -24,9 +24,11 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from tweed.errors import DeadlineExceeded, TweedError, UsageError
-from tweed.testbed import inside, server
+from tweed.forkserver import server
+from tweed.testbed import inside
 from tweed.testbed.bed import opened
 from tweed.testbed.ground import Ground
+from tweed.testbed.meetings import meetings
 from tweed.testbed.network import Network
 
 
@@ -112,7 +114,7 @@ class Ranks:
         self._finalizer = weakref.finalize(self, _end, self._processes)
         server.start()
         self._job = inside.Job(_import_root(fn), pickle.dumps((fn, args)))
-        with server.meetings(backend, bed) as meeting:
+        with meetings(backend, bed) as meeting:
             for rank in range(size):
                 self._processes.append(self._started(rank, meeting(rank)))
 

@@ -16,8 +16,9 @@ from tweed import metrics, testbed
 from tweed.attach.member_checks import check_strategy
 from tweed.elastic import Checkpoints
 from tweed.errors import UsageError
+from tweed.forkserver import server
 from tweed.named import named_strategy
-from tweed.testbed import Ended, Failed, RankFailed, server
+from tweed.testbed import Ended, Failed, RankFailed
 from tweed.train import launch
 from tweed.train.folder import RunFolder
 from tweed.train.launch import Show

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tweed import metrics, testbed
-from tweed.testbed import server
+from tweed.forkserver import server
 from tweed.train.folder import RunFolder, latest, plan_of
 from tweed.train.settings import OURS, Settings
 from tweed.train.tasks import TASKS

@@ -16,7 +16,7 @@ from torch.distributed.rendezvous import rendezvous
 from tweed import metrics
 from tweed.errors import UsageError
 from tweed.exchange.store import reading, value
-from tweed.testbed.server import environment
+from tweed.forkserver.server import environment
 from tweed.train.display import Display, Silent
 from tweed.train.folder import RunFolder, latest, plan_of
 from tweed.train.launch import Show, backend_of

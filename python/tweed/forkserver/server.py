@@ -1,21 +1,17 @@
-"""The fork server: a process that has torch imported and one thread, from which ranks are forked."""
+"""The fork server: a process that has torch imported and one thread, from which others are forked."""
 
 from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
 
-from tweed.testbed.ground import Ground
-from tweed.testbed.inside import Meeting
-
-#: One thread per rank: ranks share the cores, and a process with threads cannot be forked safely.
+#: One thread per process: they share the cores, and a process with threads cannot be forked safely.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-_preloads = ["tweed.testbed.warm"]
+_preloads = ["tweed.forkserver.warm"]
 
 
 def preload(*modules: str) -> None:
@@ -60,21 +56,3 @@ def environment(changes: dict[str, str]) -> Iterator[None]:
         for name in changes:
             del os.environ[name]
         os.environ.update(before)
-
-
-@contextmanager
-def meetings(backend: str | None, bed: Ground | None) -> Iterator[Callable[[int], Meeting | None]]:
-    """Gives a function from a rank to its way into a process group of `backend`; None for no group.
-
-    Without a bed the socket of the ranks' store is opened here, on the loopback interface, so that it listens
-    before any rank looks for it. In a bed, rank 0 opens it in its own namespace, and the others try again.
-    """
-    if backend is None:
-        yield lambda rank: None
-    elif bed is not None:
-        meeting = Meeting(backend, bed.hosts[0].address, bed.store_port(), None)
-        yield lambda rank: meeting
-    else:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            port = listener.getsockname()[1]
-            yield lambda rank: Meeting(backend, "127.0.0.1", port, listener if rank == 0 else None)

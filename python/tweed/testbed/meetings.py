@@ -1,0 +1,28 @@
+"""How ranks that come from the fork server get into a process group."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tweed.testbed.ground import Ground
+from tweed.testbed.inside import Meeting
+
+
+@contextmanager
+def meetings(backend: str | None, bed: Ground | None) -> Iterator[Callable[[int], Meeting | None]]:
+    """Gives a function from a rank to its way into a process group of `backend`; None for no group.
+
+    Without a bed the socket of the ranks' store is opened here, on the loopback interface, so that it listens
+    before any rank looks for it. In a bed, rank 0 opens it in its own namespace, and the others try again.
+    """
+    if backend is None:
+        yield lambda rank: None
+    elif bed is not None:
+        meeting = Meeting(backend, bed.hosts[0].address, bed.store_port(), None)
+        yield lambda rank: meeting
+    else:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+            yield lambda rank: Meeting(backend, "127.0.0.1", port, listener if rank == 0 else None)

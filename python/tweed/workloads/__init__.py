@@ -1,0 +1,6 @@
+"""Computations of other shapes than one model trained on one batch, over the same parts.
+
+tasks   many small pure computations, over workers that straggle and die
+"""
+
+from __future__ import annotations

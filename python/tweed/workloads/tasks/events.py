@@ -1,0 +1,81 @@
+"""What the planner is told, what it wants to be done, and why all is over."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, NamedTuple
+
+
+class Ready(NamedTuple):
+    """The process of a worker is ready for its first task."""
+
+    worker: int
+
+
+class Returned(NamedTuple):
+    """A copy returned a result."""
+
+    copy: int
+    value: Any
+
+
+class Raised(NamedTuple):
+    """A copy raised an error; `text` holds its traceback."""
+
+    copy: int
+    text: str
+
+
+class Lost(NamedTuple):
+    """The process of a worker has ended; `why` says how."""
+
+    worker: int
+    why: str
+
+
+class Enough(NamedTuple):
+    """The caller needs no more results."""
+
+
+Event = Ready | Returned | Raised | Lost | Enough
+
+
+class Run(NamedTuple):
+    """A worker is to run a copy of a task."""
+
+    worker: int
+    copy: int
+    task: int
+
+
+class Replace(NamedTuple):
+    """The process of a worker is to be ended, if it has not, and another one started in its place."""
+
+    worker: int
+
+
+Action = Run | Replace
+
+
+class Why(Enum):
+    """Why all is over."""
+
+    COMPLETE = "every task is counted"
+    ENOUGH = "the caller has enough"
+    RAISED = "a task raised an error"
+    FATAL = "a task has lost too many processes"
+    NO_WORKERS = "no worker is left"
+    DEADLINE = "the deadline has passed"
+
+
+class End(NamedTuple):
+    """All is over.
+
+    Attributes:
+      task: the one that it is due to, if it is due to one.
+      text: what was said of that: a traceback, or how a process ended.
+    """
+
+    why: Why
+    task: int | None = None
+    text: str = ""
