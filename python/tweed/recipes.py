@@ -74,8 +74,7 @@ def auto(every: int = 1) -> Strategy:
     Args:
       every: steps between exchanges; 1 exchanges gradients.
 
-    When: how fast links are is not known. With every=8 it ended 1.1 points below DDP (docs/compression.md);
-      what it costs with every=1 is not measured.
+    When: how fast links are is not known; with every=8 it ended 1.1 points below DDP.
     Cost: see `compress.Auto`.
     """
     if every == 1:

@@ -361,7 +361,7 @@ def refused(rank: int, size: int) -> list[str]:
 
 def test_too_few_workers_and_closures_are_refused() -> None:
     hub, worker, _ = run_ranks(refused, 3, backend="tweed")
-    assert "it needs three" in hub[0] and len(hub) == 1
+    assert "at least three" in hub[0] and len(hub) == 1
     assert "without a closure" in worker[1]
 
 

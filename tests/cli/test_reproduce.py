@@ -13,7 +13,7 @@ from tweed.cli import app
 from tweed.errors import UsageError
 from tweed.experiments.notes import Notes
 from tweed.report.study import Section, Study, Table
-from tweed.systems import SYSTEMS, System
+from tweed.systems import SYSTEMS, Headline, System
 
 
 def experiment(notes: Notes, quick: bool) -> None:
@@ -31,7 +31,9 @@ def study(lines: object) -> Study:
 @pytest.fixture(autouse=True)
 def nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     module = ModuleType("tweed.systems.nothing")
-    vars(module)["SYSTEM"] = System("Nothing", "arXiv 0", "every_step()", experiment, study)
+    vars(module)["SYSTEM"] = System(
+        "Nothing", "arXiv 0", "every_step()", experiment, study, Headline("none", "nothing", (), "Never.")
+    )
     monkeypatch.setitem(sys.modules, "tweed.systems.nothing", module)
     monkeypatch.setitem(SYSTEMS, "nothing", "measures nothing")
     monkeypatch.chdir(tmp_path)

@@ -108,7 +108,7 @@ def test_a_contribution_to_another_step_is_seen_by_all_that_sum_it(members: int)
             together = Given((members - 1) * mine.part + theirs.part)
             with (
                 patch("torch.distributed.all_reduce", together),
-                pytest.raises(TweedError, match=f"sum of step {at} has contributions to other steps"),
+                pytest.raises(TweedError, match=f"sum of step {at} contains contributions to other steps"),
             ):
                 WholeSums()(torch.ones(2), 4, group, step=at, met=1)
         with patch("torch.distributed.all_reduce", Given(members * mine.part)):

@@ -214,7 +214,7 @@ def test_other_samples_in_the_sum_than_were_dealt_are_an_error() -> None:
     members = founders()
     for member in members:
         contribute(member)
-    with pytest.raises(TweedError, match="step 0 sums 4 samples of 6"):
+    with pytest.raises(TweedError, match="step 0 is over 4 samples"):
         members[0].summed(total(members[:2]))
 
 

@@ -98,7 +98,9 @@ WRONG: dict[str, Wrong] = {
         everywhere={"TWEED_PORTS": "29655"},
     ),
     "an unknown transport": _variable("TWEED_TRANSPORT=pigeon", ["transport", "pigeon", "auto, shm, tcp"]),
-    "an unknown congestion control": _variable("TWEED_CONGESTION=none", ["'none'", "there are", "modprobe"]),
+    "an unknown congestion control": _variable(
+        "TWEED_CONGESTION=none", ["'none'", "available are", "modprobe"]
+    ),
     "no number of streams": _variable("TWEED_STREAMS=some", ["TWEED_STREAMS", "whole number", "some"]),
     "no streams": _variable("TWEED_STREAMS=0", ["streams must be at least 1"]),
     "a deadline in words": _variable("TWEED_DEADLINE=soon", ["TWEED_DEADLINE", "seconds", "soon"]),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ __all__ = [
     "register",
     "sharded_compression",
     "stage_link",
+    "torchrun_handler",
 ]
 
 
@@ -45,6 +47,21 @@ def register() -> None:
     provide_settings(_settings)
     _explain_torchcomms(dist)
     dist.Backend.register_backend("tweed", _create, extended_api=True, devices=["cpu", "cuda"])
+
+
+def torchrun_handler() -> Callable[[Any], Any]:
+    """The rendezvous of `torchrun --rdzv-backend tweed`, for torch's entry point group `torchrun.handlers`.
+
+    Torch asks for it while `torch.distributed.elastic.rendezvous` is being imported, so what imports that is
+    imported by the first call.
+    """
+
+    def create(params: Any) -> Any:
+        from tweed.torch.torchrun import TweedRendezvous
+
+        return TweedRendezvous(params)
+
+    return create
 
 
 def _explain_torchcomms(dist: Any) -> None:

@@ -26,7 +26,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Event, RLock, Thread
@@ -56,11 +55,6 @@ _CALL_S = 5.0
 _SILENCE_S, _BEAT_S = 5.0, 0.5
 #: No directory has more agents, and none of them more addresses, or a longer number.
 _MOST_SLOTS, _LIST_BYTES, _NUMBER_BYTES = 100_000, 1 << 20, 20
-
-
-def handler() -> Callable[[RendezvousParameters], RendezvousHandler]:
-    """What torch's entry point group `torchrun.handlers` wants."""
-    return TweedRendezvous
 
 
 class Directory:

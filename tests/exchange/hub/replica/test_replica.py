@@ -236,5 +236,5 @@ def test_the_next_hub_counts_what_the_replica_had_and_knows_what_was_counted() -
 
 
 def test_a_rule_that_is_no_sum_has_no_replica() -> None:
-    with pytest.raises(UsageError, match="rules that are sums"):
+    with pytest.raises(UsageError, match="a rule that is a sum"):
         Replica(Krum(1), each=False)
