@@ -52,8 +52,11 @@ class Half:
 class Node:
     """An actor that has a node of its own."""
 
+    def __init__(self) -> None:
+        self.halves: list[Half] = []  # a writer that is let go of unfinished deletes its object
+
     def put(self, ref: Any, factor: float, share: float = 1.0) -> None:
-        self.half = Half(ref, factor, share)  # what is let go of unfinished is deleted
+        self.halves.append(Half(ref, factor, share))
 
     def begins(self, ref: Any, share: float) -> None:
         """Begins to get an object, of which so much is there, and waits for a block if there is one."""
