@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.blocks import blocks
 from tests.workloads import coded_functions as functions
 from tweed.data.coding.product_times import best_k, coded_s, replicated_s, uncoded_s
 from tweed.data.coding.times import Stragglers
@@ -138,6 +139,13 @@ def test_a_live_product() -> None:
     matrix, x = RANDOM.normal(size=(10, 4)).astype(np.float32), RANDOM.normal(size=4).astype(np.float32)
     found = coded_matmul(matrix, x, workers=3, k=2)
     np.testing.assert_allclose(found, matrix @ x, atol=1e-4)
+
+
+def test_the_example_of_the_page_runs() -> None:
+    (example,) = (
+        one for one in blocks() if one.page == "docs/coded_matmul.md" and "import CodedProducts" in one.text
+    )
+    exec(example.text, {})
 
 
 def test_k_is_learned_live() -> None:

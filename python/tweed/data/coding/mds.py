@@ -52,12 +52,12 @@ class MdsCode:
 
     @property
     def n(self) -> int:
-        """Parts."""
+        """How many parts there are."""
         return len(self.generator)
 
     @property
     def k(self) -> int:
-        """Blocks."""
+        """How many blocks there are, and parts that are enough."""
         return int(self.generator.shape[1])
 
     def encode(self, blocks: NDArray[Any]) -> NDArray[Any]:
@@ -69,12 +69,11 @@ class MdsCode:
         if len(blocks) != self.k:
             raise UsageError(f"{len(blocks)} blocks cannot be encoded by {self}: give {self.k}")
         flat = blocks.reshape(self.k, -1)
-        if self.name != "systematic":
-            coded = self.generator.astype(blocks.dtype) @ flat
-        else:
-            coded = np.concatenate([flat, self.generator[self.k :].astype(blocks.dtype) @ flat])
-        shaped: NDArray[Any] = coded.reshape(self.n, *blocks.shape[1:])
-        return shaped
+        coded: NDArray[Any] = np.empty((self.n, flat.shape[1]), blocks.dtype)
+        plain = self.k if self.name == "systematic" else 0
+        coded[:plain] = flat[:plain]
+        np.matmul(self.generator[plain:].astype(blocks.dtype), flat, out=coded[plain:])
+        return coded.reshape(self.n, *blocks.shape[1:])
 
     def condition(self, which: Sequence[int]) -> float:
         """The condition number of decoding from these parts; infinite if they do not give the blocks."""
