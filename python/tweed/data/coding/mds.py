@@ -129,7 +129,6 @@ class MdsCode:
         return f"a {self.name} ({self.n}, {self.k}) code"
 
 
-@cache
 def mds_code(n: int, k: int, points: str = "systematic", digits: float = 6.0, seed: int = 0) -> MdsCode:
     """An (n, k) code, checked.
 
@@ -156,12 +155,8 @@ def mds_code(n: int, k: int, points: str = "systematic", digits: float = 6.0, se
         )
     if points not in POINTS:
         raise UsageError(f"there are no {points!r} points; there are {', '.join(POINTS)}")
-    subsets = _subsets(n, k, seed)
-    attempts = 1 if points == "chebyshev" else _ATTEMPTS
-    generators = [POINTS[points](n, k, seed + attempt) for attempt in range(attempts)]
-    worst = [max(float(np.linalg.cond(rows[part]).max()) for part in subsets) for rows in generators]
-    best = int(np.argmin(worst))
-    code = MdsCode(points, generators[best], digits, worst[best])
+    generator, worst = _best(n, k, points, seed)
+    code = MdsCode(points, generator, digits, worst)
     if not code.worst <= 10**digits:
         others = " or ".join(name for name in POINTS if name != points)
         raise UsageError(
@@ -169,6 +164,17 @@ def mds_code(n: int, k: int, points: str = "systematic", digits: float = 6.0, se
             f"and {digits:g} may be lost: take {others} points, or another k"
         )
     return code
+
+
+@cache
+def _best(n: int, k: int, points: str, seed: int) -> tuple[Real, float]:
+    """The generator whose worst condition number is the least, of several random ones; and that number."""
+    subsets = _subsets(n, k, seed)
+    attempts = 1 if points == "chebyshev" else _ATTEMPTS
+    generators = [POINTS[points](n, k, seed + attempt) for attempt in range(attempts)]
+    worst = [max(float(np.linalg.cond(rows[part]).max()) for part in subsets) for rows in generators]
+    best = int(np.argmin(worst))
+    return generators[best], worst[best]
 
 
 def _systematic(n: int, k: int, seed: int) -> Real:
