@@ -57,6 +57,7 @@ NOT_RUN = {
     'hub="KEY@host:7070"': ("a member of a hub on another host; tests/server runs it", ""),
     "hub=address, aggregator=True": ("as above", "address strategy"),
     "import map_tasks": ("other ranks would wait for its fork server; tests/workloads runs it", ""),
+    "import CodedProducts, coded_matmul": ("as above", ""),
     "lagrange_of(": ("needs encoded shards; tests/data runs it", "run shards_x shards_y"),
     "bed.change(": ("needs a testbed, as root; tests/testbed runs it", "fn"),
     "bed.carried()": ("needs a testbed, as root; tests/testbed runs it", "fn"),

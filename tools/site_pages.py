@@ -31,7 +31,10 @@ PUBLIC = [
     "tweed.collective.topology",
     *(f"tweed.{name}" for name in ("transport", "aggregate", "attach", "elastic", "server", "torch", "ray")),
     *(f"tweed.integrations.{name}" for name in ("lightning", "accelerate", "transformers", "flower")),
-    *(f"tweed.{name}" for name in ("workloads.tasks", "data", "simulate", "testbed", "metrics")),
+    *(
+        f"tweed.{name}"
+        for name in ("workloads.tasks", "workloads.coded", "data", "simulate", "testbed", "metrics")
+    ),
     *(f"tweed.{name}" for name in ("plan", "doctor", "report", "systems")),
 ]
 

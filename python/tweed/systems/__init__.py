@@ -19,6 +19,7 @@ __all__ = ["SYSTEMS", "Headline", "System", "system"]
 
 #: Name and one line about it.
 SYSTEMS = {
+    "coded_matmul": "products of a matrix that any k of n workers give, by real-valued codes",
     "compression": "compressors, memories and cadences beside DDP on slow links",
     "cser": "what is not sent is applied at once, alone, and averaged later",
     "dct": "a threshold, held by a controller, decides which values and activations are sent",

@@ -1,6 +1,7 @@
 """Computations of other shapes than one model trained on one batch, over the same parts.
 
 tasks   many small pure computations, over workers that straggle and die
+coded   products of a large matrix, coded: any k of n parts are enough
 """
 
 from __future__ import annotations
