@@ -13,6 +13,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
+from tests.blocks import blocks
 from tests.workloads.double_ml_samples import THETA, ids_bytes, sample, serial
 from tweed.errors import NonFinite, TaskFailed, UsageError
 from tweed.exchange.encoding import packed
@@ -94,6 +95,13 @@ def test_figures_are_those_of_the_doubleml_package(name: str, learners: str) -> 
     margins = 1.959963984540054 * ours.standard_errors
     intervals = np.array([ours.thetas - margins, ours.thetas + margins])
     near(np.median(intervals, axis=1), theirs.confint().to_numpy()[0])
+
+
+def test_the_example_of_the_page_runs() -> None:
+    (example,) = (one for one in blocks() if one.page == "docs/double_ml.md" and "PLR" in one.text)
+    space: dict[str, Any] = {}
+    exec(example.text, space)
+    assert abs(space["estimate"].theta - 0.5) < 4 * space["estimate"].standard_error
 
 
 def test_repetitions_are_aggregated_by_medians() -> None:

@@ -1,6 +1,7 @@
 """Computations of other shapes than one model trained on one batch, over the same parts.
 
-tasks   many small pure computations, over workers that straggle and die
+tasks       many small pure computations, over workers that straggle and die
+double_ml   effects with confidence intervals: many fits of any learners, as tasks
 """
 
 from __future__ import annotations
