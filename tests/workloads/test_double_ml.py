@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from tests.blocks import blocks
-from tests.workloads.double_ml_samples import THETA, ids_bytes, sample, serial
-from tweed.errors import NonFinite, TaskFailed, UsageError
+from tests.workloads.double_ml_samples import THETA, DiesOnce, covered, ids_bytes, sample, serial
+from tweed.errors import NonFinite, UsageError
 from tweed.exchange.encoding import packed
 from tweed.workloads.double_ml import IIVM, IRM, PLIV, PLR, Estimate, Learner, Sample
 from tweed.workloads.double_ml.cross_fitting import payloads_of
@@ -62,9 +63,12 @@ def test_order_and_grain_of_tasks_change_no_bit(name: str) -> None:
     assert bits(FORESTS[name].fit(sample(name), folds=3, repetitions=2, seed=8, tasks=serial())) != expected
 
 
-def test_workers_give_the_same_bits() -> None:
-    fit = functools.partial(FORESTS["IRM"].fit, sample("IRM"), folds=2, seed=3)
-    assert bits(fit(tasks=functools.partial(map_tasks, workers=2))) == bits(fit(tasks=serial()))
+def test_workers_of_which_one_dies_give_the_same_bits(tmp_path: Path) -> None:
+    marker = tmp_path / "died"
+    model = PLR(DiesOnce(str(marker)), FOREST)
+    live = model.fit(sample("PLR"), folds=2, seed=3, tasks=functools.partial(map_tasks, workers=2))
+    assert marker.exists()
+    assert bits(live) == bits(model.fit(sample("PLR"), folds=2, seed=3, tasks=serial()))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -99,7 +103,7 @@ def test_figures_are_those_of_the_doubleml_package(name: str, learners: str) -> 
 
 def test_the_example_of_the_page_runs() -> None:
     (example,) = (one for one in blocks() if one.page == "docs/double_ml.md" and "PLR" in one.text)
-    space: dict[str, Any] = {}
+    space: dict[str, Any] = {"__name__": "__main__"}
     exec(example.text, space)
     assert abs(space["estimate"].theta - 0.5) < 4 * space["estimate"].standard_error
 
@@ -113,14 +117,10 @@ def test_repetitions_are_aggregated_by_medians() -> None:
         estimate.interval(95)
 
 
-def test_intervals_cover_the_truth() -> None:
-    """At 95 %, 16 or more of 20 cover but for three samples in a thousand; the seeds were fixed before."""
-    model = PLR(Ridge(alpha=0.1), Ridge(alpha=0.1))
-    covers = 0
-    for seed in range(20):
-        low, high = model.fit(sample("PLR", 300, seed), seed=seed, tasks=serial()).interval()
-        covers += low <= THETA <= high
-    assert covers >= 16
+@pytest.mark.parametrize("name", MODELS)
+def test_intervals_cover_the_truth(name: str) -> None:
+    """Fewer than 16 of 20 intervals at 95 % cover in three of a thousand tests. Seeds were fixed before."""
+    assert covered(MODELS[name], name, range(20)) >= 16
 
 
 @pytest.mark.parametrize(("units", "folds"), [(7, 2), (64, 5), (101, 101)])
@@ -188,6 +188,7 @@ class Twice(Ridge):
         ({"z": np.zeros(200)}, "the instrument z is 0 for each unit"),
         ({"y": np.full(200, np.nan)}, "200 values of y are not finite"),
         ({"y": np.zeros(199)}, r"other shapes .* y \[199\]"),
+        ({"y": ["a"] * 200}, "y is no array of numbers"),
         ({"x": np.zeros(200)}, r"other shapes .* x \[200\]"),
     ],
 )
@@ -264,6 +265,6 @@ def _doubles() -> Sample:
 
 
 def test_an_error_of_a_learner_names_its_fit() -> None:
-    broken = PLR(LINEAR, Ridge(alpha=-1.0))
-    with pytest.raises(TaskFailed, match=r"(?s)alpha.*in the fit of m, fold \d of repetition 0"):
-        broken.fit(sample("PLR"), folds=2, tasks=functools.partial(map_tasks, workers=1))
+    with pytest.raises(ValueError, match="alpha") as caught:
+        PLR(LINEAR, Ridge(alpha=-1.0)).fit(sample("PLR"), folds=2, tasks=serial())
+    assert caught.value.__notes__ == ["in the fit of m, fold 0 of repetition 0"]

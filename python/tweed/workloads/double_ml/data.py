@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +44,7 @@ class Sample:
     def __post_init__(self) -> None:
         for name in ("y", "d", "x", "z"):
             if (value := getattr(self, name)) is not None:
-                object.__setattr__(self, name, np.ascontiguousarray(value, dtype=np.float64))
+                object.__setattr__(self, name, _numbers(value, name))
         self._check_shapes()
         for name, values in self.variables().items():
             if name != "y" and np.ptp(values) == 0:
@@ -94,3 +95,10 @@ class Sample:
                 "the treatment d is a linear combination of the controls: nothing of it is left when they "
                 "are held fixed. Drop the controls that hold it"
             )
+
+
+def _numbers(value: Any, name: str) -> Values:
+    try:
+        return np.ascontiguousarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{name} is no array of numbers: {error}. Give categories a column each") from None
