@@ -21,7 +21,7 @@ SECTIONS = {
     "Members": ["elastic"],
     "Hub": ["hub", "rules"],
     "Ray": ["ray", "hoplite"],
-    "Tasks": ["tasks"],
+    "Tasks": ["tasks", "double_ml"],
     "Inside": ["update", "protocol", "reliability", "benchmarks", "torch-suite", "dependencies", "glossary"],
 }
 #: Modules with public names, a page of the reference each. A test holds them to the `__all__` of all folders.
@@ -31,10 +31,9 @@ PUBLIC = [
     "tweed.collective.topology",
     *(f"tweed.{name}" for name in ("transport", "aggregate", "attach", "elastic", "server", "torch", "ray")),
     *(f"tweed.integrations.{name}" for name in ("lightning", "accelerate", "transformers", "flower")),
-    *(
-        f"tweed.{name}"
-        for name in ("workloads.tasks", "workloads.coded", "data", "simulate", "testbed", "metrics")
-    ),
+    *(f"tweed.workloads.{name}" for name in ("tasks", "coded", "double_ml")),
+    "tweed.data",
+    *(f"tweed.{name}" for name in ("simulate", "testbed", "metrics")),
     *(f"tweed.{name}" for name in ("plan", "doctor", "report", "systems")),
 ]
 

@@ -14,7 +14,7 @@
     ├── DeadlineExceeded            nothing arrived in time: names who is waited for
     ├── Superseded                  the replica of a hub has taken over: says how to come back as its replica
     ├── Aborted                     the group was shut down while the operation ran
-    ├── NonFinite                       NaN or infinity where ranks exchange: names parameter and rank
+    ├── NonFinite                       NaN or infinity in an exchange, or a prediction: names where
     └── DataError                   data is missing, damaged or cannot be read: says where, or who sent it
 
 All are `RuntimeError`s, so that code written for torch's own backends catches them.
@@ -136,9 +136,11 @@ class Aborted(TweedError):
 class NonFinite(TweedError):
     """NaN or infinity in what was to be compressed and exchanged. The text names parameters and ranks.
 
-    Every rank raises it. Nothing was exchanged; memories of compression are as they were.
+    Every rank raises it. Nothing was exchanged; memories of compression are as they were. In
+    `workloads.double_ml`: a learner predicts them; the text names nuisance function, fold and repetition.
 
-    Remedy: a smaller learning rate, clipped gradients, or a gradient scaler that skips such steps.
+    Remedy: a smaller learning rate, clipped gradients, or a gradient scaler that skips such steps; another
+    learner, or scaled controls.
     """
 
 

@@ -1,7 +1,8 @@
 """Computations of other shapes than one model trained on one batch, over the same parts.
 
-tasks   many small pure computations, over workers that straggle and die
-coded   products of a large matrix, coded: any k of n parts are enough
+tasks       many small pure computations, over workers that straggle and die
+coded       products of a large matrix, coded: any k of n parts are enough
+double_ml   effects with confidence intervals: many fits of any learners, as tasks
 """
 
 from __future__ import annotations
