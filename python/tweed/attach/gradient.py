@@ -257,7 +257,7 @@ class GradientExchange:
             if self._passes == 2 and self._of_all.owners.rank == 0:
                 _say_once(_THROWN_AWAY if self._cleared_between else _ACCUMULATED)
         elif self._open:
-            self._pass = lambda: self  # the real one goes on, which may have had no gradient yet
+            self._pass = lambda: True  # the real one goes on, which may have had no gradient yet
 
     def _put_in(self, param: Parameter, gradients: GradientBucket, index: int) -> None:
         """Puts the gradient into its view, zero if there is none. `param.grad` becomes the view."""

@@ -38,7 +38,7 @@ app.add_typer(data.app, name="data")
 
 def _print_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"tweed {distribution.version()}")
+        typer.echo(f"tweed {distribution.version() or '(not installed)'}")
         raise typer.Exit
 
 
