@@ -1,8 +1,9 @@
 """Published systems: the paper, the parts it is made of here, and the experiment that checks its claim.
 
-A new system is a file with a `SYSTEM`, and a row here. What it needs and is missing becomes a part of a
-stage; what measures it is in `tweed.experiments`, its problems are in `tweed.data`. Tables and plots, and
-goals that need many lines, are in `reports`, in a file of the same name.
+A new system is a folder with a `SYSTEM`, its measurements and its report, and a row here. What it needs and
+is missing becomes a part of a stage, or a package of `tweed.workloads`; what several systems share is in
+`tweed.experiments` and `tweed.data`. Older systems are a file each: their measurements are in
+`tweed.experiments`, their reports in `reports`, in a file of the same name.
 """
 
 from __future__ import annotations

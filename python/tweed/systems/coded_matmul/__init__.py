@@ -6,16 +6,19 @@ model of delays in `data.coding.product_times`; products over `map_tasks` in `wo
 
 The paper's claim: where running times have exponential tails, coded products are of order log n quicker than
 uncoded ones. Here the model of delays is simulated, beside replication and speculation. What coding costs is
-measured. Live workers are not there yet.
+measured. Live workers sleep delays that the model draws.
+
+measured   what the experiment measures
+report     goals and tables of it
 """
 
 from __future__ import annotations
 
 from tweed.data.coding.mds import POINTS
-from tweed.experiments.coded_products import condition, costs, quickest_k, simulated, subsets
 from tweed.experiments.notes import Notes
 from tweed.systems import Headline, System
-from tweed.systems.reports.coded_matmul import CODES, LARGE, MUS, SMALL, study
+from tweed.systems.coded_matmul.measured import condition, costs, quickest_k, simulated, subsets
+from tweed.systems.coded_matmul.report import CODES, LARGE, MUS, SMALL, study
 
 TRIALS = 10_000
 
