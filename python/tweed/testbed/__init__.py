@@ -12,6 +12,7 @@ ground      where ranks live in any of them
 bed         the networks that stand
 ranks       the launcher's side of ranks, `inside` their own; they come from `tweed.forkserver`
 meetings    how ranks get into a process group
+speeds      computing that is slept, as long as it would take elsewhere
 lives       a rank that is killed and comes back
 faults      what befalls members, and when, as a value; `struck` does it to processes
 raylets     a Ray cluster with a node per rank
@@ -27,6 +28,7 @@ from tweed.testbed.inside import sent_bytes
 from tweed.testbed.link import Link
 from tweed.testbed.network import Network
 from tweed.testbed.ranks import Ended, Event, Failed, RankFailed, Ranks, Said, run_ranks, say
+from tweed.testbed.speeds import Speed
 
 __all__ = [
     "Bed",
@@ -42,6 +44,7 @@ __all__ = [
     "RankFailed",
     "Ranks",
     "Said",
+    "Speed",
     "findings",
     "linked",
     "opened",
