@@ -20,6 +20,14 @@ def scaled(value: float, shared: dict[str, Any]) -> Any:
     return value * shared["array"], shared["tensor"] + value
 
 
+def scaled_by(value: int, shared: int) -> int:
+    return value * shared
+
+
+def process(value: int) -> int:
+    return os.getpid()
+
+
 def kinds(value: Any) -> str:
     return f"{type(value).__name__} {getattr(value, 'dtype', '')}".strip()
 

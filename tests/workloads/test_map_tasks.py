@@ -24,7 +24,7 @@ from rich.console import Console
 from tests.blocks import blocks
 from tests.workloads import task_functions as functions
 from tweed.errors import DeadlineExceeded, PeerLost, TaskFailed, UsageError
-from tweed.workloads.tasks import map_tasks, progress_bar
+from tweed.workloads.tasks import LocalWorkers, map_tasks, progress_bar
 
 
 def test_results_come_in_the_order_of_tasks() -> None:
@@ -78,6 +78,41 @@ def test_enough_ends_what_still_runs() -> None:
         return len(results) == 3
 
     assert map_tasks(functions.pauses, [0, 1, 0, 0], workers=2, enough=three) == {0: 0, 2: 0, 3: 0}
+
+
+def test_standing_workers_serve_one_map_after_the_other() -> None:
+    with LocalWorkers(2) as workers:
+        first = set(map_tasks(functions.process, range(8), workers=workers).values())
+        assert map_tasks(functions.square, range(5), workers=workers) == {task: task**2 for task in range(5)}
+        with pytest.raises(TaskFailed, match="no twos"):
+            map_tasks(functions.fails, [1, 2, 3], workers=workers)
+        assert map_tasks(functions.scaled_by, [2, 3], shared=5, workers=workers) == {0: 10, 1: 15}
+        assert set(map_tasks(functions.process, range(8), workers=workers).values()) & first
+    assert not any(psutil.pid_exists(number) for number in first)
+
+
+def test_what_a_map_leaves_running_is_no_part_of_the_next_one(tmp_path: Path) -> None:
+    payloads = [(str(tmp_path), number) for number in range(2)]
+    with LocalWorkers(2) as workers:
+        results = map_tasks(functions.blocks_first, payloads, workers=workers, enough=lambda some: 1 in some)
+        assert results == {1: 1}
+        assert map_tasks(functions.square, range(6), workers=workers) == {task: task**2 for task in range(6)}
+        with pytest.raises(DeadlineExceeded):
+            map_tasks("time:sleep", [60.0], workers=workers, deadline_s=0.2)
+        assert map_tasks(functions.square, range(2), workers=workers) == {0: 0, 1: 1}
+
+
+def test_standing_workers_that_have_died_are_replaced() -> None:
+    with LocalWorkers(2) as workers:
+        for number in {*map_tasks(functions.process, range(8), workers=workers).values()}:
+            os.kill(number, signal.SIGKILL)
+        assert map_tasks(functions.square, range(4), workers=workers) == {task: task**2 for task in range(4)}
+
+
+def test_without_speculation_a_late_task_runs_once(tmp_path: Path) -> None:
+    payloads = [(str(tmp_path), number) for number in range(3)]
+    with pytest.raises(DeadlineExceeded, match="1 of 3 tasks"):
+        map_tasks(functions.blocks_first, payloads, workers=2, speculation=False, deadline_s=1.0)
 
 
 def test_a_task_that_raises_is_named_with_its_traceback() -> None:
@@ -160,7 +195,7 @@ class Pair:
 def test_a_payload_that_cannot_be_sent_is_named_before_anything_starts(
     value: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tweed.workloads.tasks.mapping.Processes", None)
+    monkeypatch.setattr("tweed.workloads.tasks.mapping.LocalWorkers", None)
     with pytest.raises(UsageError, match="payload 1 cannot be sent"):
         map_tasks(math.sqrt, [1, value])
     with pytest.raises(UsageError, match="what is shared cannot be sent"):

@@ -11,7 +11,8 @@ progress    a bar on the terminal
 
 from __future__ import annotations
 
+from tweed.workloads.tasks.local import LocalWorkers
 from tweed.workloads.tasks.mapping import map_tasks
 from tweed.workloads.tasks.progress import progress_bar
 
-__all__ = ["map_tasks", "progress_bar"]
+__all__ = ["LocalWorkers", "map_tasks", "progress_bar"]

@@ -8,17 +8,18 @@ import selectors
 import signal
 import socket
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
 from typing import Any, Self
 
+from tweed.errors import UsageError
 from tweed.exchange.encoding import unpacked
 from tweed.forkserver import server
 from tweed.workloads.tasks import worker
 from tweed.workloads.tasks.channel import Channel
 from tweed.workloads.tasks.events import Event, Lost, Raised, Ready, Returned
-from tweed.workloads.tasks.worker import COPY, HEAD, Kind
+from tweed.workloads.tasks.worker import HEAD, Kind
 
 #: A process that has closed its socket is ending; one that has not ended after this many seconds is killed.
 _EXIT_S = 1.0
@@ -40,35 +41,65 @@ class _Process:
         self.channel.close()
 
 
-class Processes:
-    """Workers 0 to `count` - 1. A context manager: leaving it ends all of them.
+class LocalWorkers:
+    """Workers that are processes of this machine, for one map of tasks after the other.
+
+    A context manager: leaving it ends all of them.
 
     Args:
-      setup: a worker's first message, see `worker`.
-      payloads: by task, as they are sent.
+      count: how many there are; None: as many as this process may use cores.
 
     Each has the launcher's environment, one thread for torch, and prints its stacks on SIGUSR1.
 
+    Raises: UsageError for fewer than one.
     Cost: some 20 ms per process; the first use in a process adds the start of the fork server, some seconds.
+
+    Example:
+      >>> with LocalWorkers(2) as workers:
+      ...     squares = map_tasks("math:sqrt", [4.0, 9.0], workers=workers)
+      ...     roots = map_tasks("math:sqrt", list(squares.values()), workers=workers)
     """
 
-    def __init__(self, count: int, setup: bytearray, payloads: Sequence[bytearray]) -> None:
-        self._setup, self._payloads = setup, payloads
+    def __init__(self, count: int | None = None) -> None:
+        self.count = len(os.sched_getaffinity(0)) if count is None else count
+        if self.count < 1:
+            raise UsageError(f"{count} workers cannot be: give 1 or more")
+        self._map, self._setup, self._payloads = 0, bytearray(), list[bytearray]()
         self._running: dict[int, _Process] = {}
         self._selector = selectors.DefaultSelector()
         self._finalizer = weakref.finalize(self, _end_all, self._running)
         server.start()
         try:
-            for number in range(count):
+            for number in range(self.count):
                 self._start(number)
         except BaseException:
             self._finalizer()
             raise
 
+    def begin(self, setup: bytearray, payloads: list[bytearray]) -> None:
+        """Another map begins: each worker gets `setup`, see `worker`, and says that it is ready for this one.
+
+        Args:
+          payloads: by task, as they are sent.
+        """
+        self._map += 1
+        self._setup, self._payloads = setup, payloads
+        for number in range(self.count):
+            if number in self._running:
+                self._prepare(self._running[number])
+            else:
+                self._start(number)
+
+    def finish(self, busy: Iterable[int]) -> None:
+        """The map is over: ends the processes of workers that still run a task of it, and starts others."""
+        self._setup, self._payloads = bytearray(), []
+        for number in busy:
+            self.replace(number)
+
     def run(self, number: int, copy: int, task: int) -> None:
         """Gives a worker a copy of a task. Does not wait; a worker that has ended gets nothing."""
         if entry := self._running.get(number):
-            entry.channel.send(COPY.pack(copy), self._payloads[task])
+            entry.channel.send(HEAD.pack(Kind.TASK, copy), self._payloads[task])
             self._watch(entry)
 
     def replace(self, number: int) -> None:
@@ -93,9 +124,13 @@ class Processes:
 
     def _start(self, number: int) -> None:
         entry = self._running[number] = _started(number)
-        entry.channel.send(self._setup)
         self._selector.register(entry.channel.socket, selectors.EVENT_READ, entry)
         self._selector.register(entry.process.sentinel, selectors.EVENT_READ, entry)
+        if self._setup:
+            self._prepare(entry)
+
+    def _prepare(self, entry: _Process) -> None:
+        entry.channel.send(HEAD.pack(Kind.SETUP, self._map), self._setup)
         self._watch(entry)
 
     def _watch(self, entry: _Process) -> None:
@@ -115,7 +150,7 @@ class Processes:
         is_alive = entry.process.is_alive()
         try:
             for message in entry.channel.receive():
-                if event := _event(entry, message):
+                if event := self._event(entry, message):
                     yield event
         except EOFError:
             entry.process.join(_EXIT_S)
@@ -126,6 +161,20 @@ class Processes:
         self._forget(entry)
         entry.end()
         yield Lost(entry.number, entry.broken or _how_it_ended(entry.process))
+
+    def _event(self, entry: _Process, message: bytearray) -> Event | None:
+        kind, number = HEAD.unpack_from(message)
+        content = memoryview(message)[HEAD.size :]
+        match Kind(kind):
+            case Kind.READY:
+                return Ready(entry.number) if number == self._map else None
+            case Kind.RETURNED:
+                return Returned(number, unpacked(content))
+            case Kind.RAISED:
+                return Raised(number, bytes(content).decode())
+            case Kind.BROKEN:
+                entry.broken = f"could not begin:\n{bytes(content).decode()}"
+        return None
 
 
 def _started(number: int) -> _Process:
@@ -143,21 +192,6 @@ def _started(number: int) -> _Process:
     finally:
         theirs.close()
     return _Process(number, process, Channel(ours))
-
-
-def _event(entry: _Process, message: bytearray) -> Event | None:
-    kind, copy = HEAD.unpack_from(message)
-    content = memoryview(message)[HEAD.size :]
-    match Kind(kind):
-        case Kind.READY:
-            return Ready(entry.number)
-        case Kind.RETURNED:
-            return Returned(copy, unpacked(content))
-        case Kind.RAISED:
-            return Raised(copy, bytes(content).decode())
-        case Kind.BROKEN:
-            entry.broken = f"could not begin:\n{bytes(content).decode()}"
-            return None
 
 
 def _how_it_ended(process: ForkServerProcess) -> str:

@@ -1,4 +1,4 @@
-"""`map_tasks`: a function over many payloads, on processes of this machine."""
+"""`map_tasks`: a function over many payloads, on worker processes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import Any
 
@@ -14,20 +15,22 @@ from tweed.exchange.encoding import packed
 from tweed.workloads.tasks.events import Enough, Run
 from tweed.workloads.tasks.failures import failure
 from tweed.workloads.tasks.functions import name_of
-from tweed.workloads.tasks.local import Processes
+from tweed.workloads.tasks.lateness import Lateness
+from tweed.workloads.tasks.local import LocalWorkers
 from tweed.workloads.tasks.planner import Planner
 
 #: Tells the caller how many tasks are counted, and of how many.
 Progress = Callable[[int, int], None]
 
 
-def map_tasks(
+def map_tasks(  # noqa: PLR0913 - options of a user, by their names
     function: Callable[..., Any] | str,
     payloads: Iterable[Any],
     *,
     shared: Any = None,
     enough: Callable[[Mapping[int, Any]], bool] | None = None,
-    workers: int | None = None,
+    workers: int | LocalWorkers | None = None,
+    speculation: bool = True,
     deadline_s: float | None = None,
     progress: Progress | None = None,
 ) -> dict[int, Any]:
@@ -43,7 +46,9 @@ def map_tasks(
       shared: the same for all tasks, sent once to each worker: then `function(payload, shared)` is called.
       enough: is called with the results so far, by task, after each that counts. True: no more are needed,
         and what still runs is ended.
-      workers: how many processes there are; None: as many as this process may use cores.
+      workers: how many processes are started; None: as many as this process may use cores; or workers that
+        stand, for many maps.
+      speculation: whether a task that is late is run by a second worker as well.
       deadline_s: seconds that all of it may take; None: without limit. A first call waits for the fork server
         in any case.
       progress: is called with how many tasks are counted, and how many there are: see `progress_bar`.
@@ -55,7 +60,7 @@ def map_tasks(
         three processes.
       PeerLost: no worker is left: each has ended three times before it was ready.
       DeadlineExceeded: names the tasks that were under way, and since when.
-    In each case no process is left.
+    In each case no process of its own is left, and standing workers have nothing to do.
 
     Cost: all payloads in memory as bytes, `shared` once per worker, some 20 ms per worker, and seconds for
       the first call of a process, which starts the fork server. Each task takes a message there and one back.
@@ -65,19 +70,32 @@ def map_tasks(
       {0: 6, 1: 24, 2: 120}
     """
     began = time.monotonic()
-    count = len(os.sched_getaffinity(0)) if workers is None else workers
-    if count < 1 or (deadline_s is not None and not deadline_s > 0):
-        raise UsageError(f"{count} workers within {deadline_s} s cannot be: give 1 or more, and above 0 s")
+    if deadline_s is not None and not deadline_s > 0:
+        raise UsageError(f"a deadline of {deadline_s} s cannot be: give seconds above 0")
     name = name_of(function)
     messages = [_sendable(payload, f"payload {task}") for task, payload in enumerate(payloads)]
     setup = _sendable((name, shared is not None, shared), "what is shared")
-    planner = Planner(len(messages), min(count, len(messages)), began + (deadline_s or math.inf))
-    if planner.end is None:
-        with Processes(planner.workers, setup, messages) as processes:
-            _drive(planner, processes, enough, progress)
+    if not messages:
+        return {}
+    with _standing(workers, len(messages)) as standing:
+        lateness = Lateness() if speculation else Lateness(math.inf)
+        planner = Planner(len(messages), standing.count, began + (deadline_s or math.inf), lateness=lateness)
+        standing.begin(setup, messages)
+        try:
+            _drive(planner, standing, enough, progress)
+        finally:
+            if standing is workers:
+                standing.finish([number for number in range(standing.count) if planner.is_busy(number)])
     if error := failure(planner, name, began, time.monotonic()):
         raise error
     return dict(sorted(planner.results.items()))
+
+
+def _standing(workers: int | LocalWorkers | None, tasks: int) -> AbstractContextManager[LocalWorkers]:
+    """These workers, or processes for one map, no more than it has tasks."""
+    if isinstance(workers, LocalWorkers):
+        return nullcontext(workers)
+    return LocalWorkers(min(len(os.sched_getaffinity(0)) if workers is None else workers, tasks))
 
 
 def _sendable(value: Any, what: str) -> bytearray:
@@ -89,7 +107,7 @@ def _sendable(value: Any, what: str) -> bytearray:
 
 def _drive(
     planner: Planner,
-    processes: Processes,
+    workers: LocalWorkers,
     enough: Callable[[Mapping[int, Any]], bool] | None,
     progress: Progress | None,
 ) -> None:
@@ -97,13 +115,13 @@ def _drive(
     while planner.end is None:
         for action in planner.poll(time.monotonic()):
             if isinstance(action, Run):
-                processes.run(*action)
+                workers.run(*action)
             else:
-                processes.replace(action.worker)
+                workers.replace(action.worker)
         if planner.end is not None:
             return
         counted, wait_s = len(planner.results), max(0.0, planner.next_at() - time.monotonic())
-        for event in processes.wait(None if wait_s == math.inf else wait_s):
+        for event in workers.wait(None if wait_s == math.inf else wait_s):
             planner.handle(event, time.monotonic())
             if len(planner.results) > counted:
                 counted = len(planner.results)

@@ -168,6 +168,10 @@ class Planner:
         """What this worker is about."""
         return self._workers[worker].state
 
+    def is_busy(self, worker: int) -> bool:
+        """Whether this worker has a copy that has not ended."""
+        return self._workers[worker].copy is not None
+
     def _ready(self, worker: _Worker) -> None:
         if worker.state is State.STARTING:
             worker.state, worker.losses = State.IDLE, 0

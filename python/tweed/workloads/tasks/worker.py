@@ -1,12 +1,13 @@
-"""A worker's process: takes its function and what is shared, then runs one task after the other.
+"""A worker's process: takes a function and what is shared, then runs one task after the other.
 
-    launcher                               worker
-    the function's name, and shared  ->
-                                     <-    READY, or BROKEN with a traceback, and the process ends
-    copy, payload                    ->
-                                     <-    RETURNED, copy, result; or RAISED, copy, traceback
+    launcher                                     worker
+    SETUP, map, the function's name, shared  ->
+                                             <-  READY, map; or BROKEN with a traceback, and the process ends
+    TASK, copy, payload                      ->
+                                             <-  RETURNED, copy, result; or RAISED, copy, traceback
 
-All in the form of `tweed.exchange.encoding`. The worker ends when the launcher closes the socket.
+All in the form of `tweed.exchange.encoding`. Another map begins with another setup. The worker ends when the
+launcher closes the socket.
 """
 
 from __future__ import annotations
@@ -27,20 +28,19 @@ from tweed.exchange.encoding import packed, unpacked
 from tweed.forkserver import child
 from tweed.workloads.tasks import channel, functions
 
-#: The number of a copy, in front of its payload.
-COPY = struct.Struct("<Q")
-
 
 class Kind(IntEnum):
-    """What a worker says."""
+    """What a message is: the first two are the launcher's, the others a worker's."""
 
-    READY = 0
-    BROKEN = 1
-    RETURNED = 2
-    RAISED = 3
+    SETUP = 0
+    TASK = 1
+    READY = 2
+    BROKEN = 3
+    RETURNED = 4
+    RAISED = 5
 
 
-#: What a worker's message begins with: a kind, and the number of a copy if it is about one.
+#: What a message begins with: a kind, and the number of a map or a copy.
 HEAD = struct.Struct("<BQ")
 
 
@@ -62,21 +62,25 @@ def enter(end: socket.socket, environment: Mapping[str, str]) -> NoReturn:
 
 def serve(end: socket.socket) -> None:
     """Runs tasks that come through `end`. Raises EOFError or OSError when the other end is gone."""
-    setup = channel.receive(end)
-    try:
-        run = _prepared(setup)
-    except Exception:  # noqa: BLE001 whatever a module raises while it is imported is the launcher's to judge
-        channel.send(end, HEAD.pack(Kind.BROKEN, 0), traceback.format_exc().encode())
-        return
-    channel.send(end, HEAD.pack(Kind.READY, 0))
+    run: Callable[[Any], Any] | None = None
     while True:
         message = channel.receive(end)
-        (copy,) = COPY.unpack_from(message)
-        kind, content = _outcome(run, memoryview(message)[COPY.size :])
-        channel.send(end, HEAD.pack(kind, copy), content)
+        kind, number = HEAD.unpack_from(message)
+        content = memoryview(message)[HEAD.size :]
+        if kind == Kind.TASK:
+            assert run is not None  # a setup comes first
+            outcome, result = _outcome(run, content)
+            channel.send(end, HEAD.pack(outcome, number), result)
+            continue
+        try:
+            run = _prepared(content)
+        except Exception:  # noqa: BLE001 whatever a module raises while it is imported is the launcher's to judge
+            channel.send(end, HEAD.pack(Kind.BROKEN, number), traceback.format_exc().encode())
+            return
+        channel.send(end, HEAD.pack(Kind.READY, number))
 
 
-def _prepared(setup: bytearray) -> Callable[[Any], Any]:
+def _prepared(setup: memoryview) -> Callable[[Any], Any]:
     """What is called with a payload."""
     import torch
 
