@@ -5,16 +5,18 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+import numpy as np
+
 from tweed.workloads.coded.products import multiply_part
 
 
-def hangs(part: Any, x: Any) -> Any:
+def hangs(path: str, x: Any) -> Any:
     """The part whose first value is 7 never answers."""
-    if part[0, 0] == 7:
+    if np.load(path)[0, 0] == 7:
         signal.pause()
-    return multiply_part(part, x)
+    return multiply_part(path, x)
 
 
-def even(part: Any, x: Any) -> Any:
+def even(path: str, x: Any) -> Any:
     """Says of each part that it took a second, as where nobody straggles."""
-    return part @ x, 1.0
+    return multiply_part(path, x)[0], 1.0

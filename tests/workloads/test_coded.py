@@ -17,6 +17,7 @@ from tweed.data.coding.times import Stragglers
 from tweed.errors import UsageError
 from tweed.workloads.coded import CodedMatrix, CodedProducts, coded_matmul, least_squares, simulate_products
 from tweed.workloads.coded.simulated import speculative
+from tweed.workloads.tasks import LocalWorkers
 
 RANDOM = np.random.default_rng(0)
 
@@ -139,6 +140,14 @@ def test_a_live_product() -> None:
     matrix, x = RANDOM.normal(size=(10, 4)).astype(np.float32), RANDOM.normal(size=4).astype(np.float32)
     found = coded_matmul(matrix, x, workers=3, k=2)
     np.testing.assert_allclose(found, matrix @ x, atol=1e-4)
+
+
+def test_standing_workers_multiply_matrices_one_after_the_other() -> None:
+    matrix = RANDOM.normal(size=(10, 4))
+    with LocalWorkers(3) as workers:
+        forward, backward = CodedProducts(matrix, workers, k=2), CodedProducts(matrix.T, workers, k=2)
+        for x in RANDOM.normal(size=(3, 4)):
+            np.testing.assert_allclose(backward(forward(x)), matrix.T @ (matrix @ x), atol=1e-9)
 
 
 def test_the_example_of_the_page_runs() -> None:
