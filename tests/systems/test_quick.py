@@ -13,8 +13,8 @@ EXACT = "errors averaged every step: all gradients are taken at the point that a
 #: By system: lines of notes (None: many), the first titles of the report, and goals that must be met.
 QUICK: dict[str, tuple[int | None, list[str], list[str]]] = {
     "coded_matmul": (
-        2 + 3 + 1 + (3 + 2) * (4 + 1) + 1,
-        ["Goals", "By the model of delays", "Codes", "What coding costs", "To keep in mind"],
+        2 + 3 + 1 + (3 + 2) * (4 + 1) + 1 + 4,
+        ["Goals", "By the model of delays", "Live", "Codes", "What coding costs", "To keep in mind"],
         [
             "float64: every subset up to 12 parts gives the product to 1e-10",
             "a code that loses more than 6 digits is refused: Chebyshev points for 100 parts",

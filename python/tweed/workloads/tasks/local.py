@@ -69,12 +69,6 @@ class LocalWorkers:
         self._selector = selectors.DefaultSelector()
         self._finalizer = weakref.finalize(self, _end_all, self._running)
         server.start()
-        try:
-            for number in range(self.count):
-                self._start(number)
-        except BaseException:
-            self._finalizer()
-            raise
 
     def begin(self, setup: bytearray, payloads: list[bytearray]) -> None:
         """Another map begins: each worker gets `setup`, see `worker`, and says that it is ready for this one.
@@ -91,10 +85,16 @@ class LocalWorkers:
                 self._start(number)
 
     def finish(self, busy: Iterable[int]) -> None:
-        """The map is over: ends the processes of workers that still run a task of it, and starts others."""
+        """The map is over: ends the processes of workers that still run a task of it.
+
+        Others take their places when the next map begins: the results of this one are not held up.
+        """
         self._setup, self._payloads = bytearray(), []
         for number in busy:
-            self.replace(number)
+            if entry := self._running.get(number):
+                self._forget(entry)
+                entry.process.kill()
+                entry.channel.close()
 
     def run(self, number: int, copy: int, task: int) -> None:
         """Gives a worker a copy of a task. Does not wait; a worker that has ended gets nothing."""
@@ -126,8 +126,7 @@ class LocalWorkers:
         entry = self._running[number] = _started(number)
         self._selector.register(entry.channel.socket, selectors.EVENT_READ, entry)
         self._selector.register(entry.process.sentinel, selectors.EVENT_READ, entry)
-        if self._setup:
-            self._prepare(entry)
+        self._prepare(entry)
 
     def _prepare(self, entry: _Process) -> None:
         entry.channel.send(HEAD.pack(Kind.SETUP, self._map), self._setup)
