@@ -83,9 +83,7 @@ def test_error_says_where_was_looked_and_what_to_do(made: ModuleType, folder: Pa
 
 
 def test_unknown_set_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(
-        UsageError, match="no data set 'cifar'; there are fashion-mnist, digits"
-    ):
+    with pytest.raises(UsageError, match="no data set 'cifar'; there are fashion-mnist, digits"):
         get("cifar")
 
 

@@ -32,6 +32,11 @@ QUICK: dict[str, tuple[int | None, list[str], list[str]]] = {
             "digits: two stages, a tenth: 20× fewer bytes cross",
         ],
     ),
+    "fixed_points": (
+        3 * (1 + 1 + 1) + 3 * 5 + 5,
+        ["Goals", "Pictures of digits", "Linear task", "Steps", "To keep in mind"],
+        ["the linearised rule: no eigenvalue's real part goes past 1"],
+    ),
     "mlfabric": (
         2 + 3 * 18,
         [

@@ -25,6 +25,7 @@ SYSTEMS = {
     "cser": "what is not sent is applied at once, alone, and averaged later",
     "dct": "a threshold, held by a controller, decides which values and activations are sent",
     "elastic": "workers are lost, return and arrive, and training goes on",
+    "fixed_points": "rules by which networks at rest learn where the gradient is unstable",
     "hoplite": "collectives that form as objects appear, between the tasks and actors of Ray",
     "ltp": "a loss-tolerant transport: gradients do not wait for the last packet",
     "mlfabric": "a hub says which gradient moves first, and none is applied too late",
