@@ -133,7 +133,7 @@ class Reparameterised:
         return Linearised().inputs(state)
 
     def errors(self, state: State, error: Tensor) -> Tensor:
-        """The errors of `Linearised`, times `(I - eta K)^-1`; `K[b, c]` is the input of b times the error of c."""
+        """The errors of `Linearised`, times `(I - eta K)^-1`; K[b, c] is input b times error c."""
         errors = Linearised().errors(state, error)
         held = state.rates - state.gains * (state.rates @ state.weight.T)
         kernel = held @ errors.T
