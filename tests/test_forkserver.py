@@ -11,11 +11,15 @@ import pytest
 from tweed.forkserver.server import ONE_THREAD
 
 
-@pytest.mark.parametrize("module", ["sklearn.ensemble"])
+@pytest.mark.parametrize("module", ["sklearn.ensemble", "tweed.systems.double_ml"])
 def test_what_is_imported_starts_no_threads(module: str) -> None:
     """scikit-learn imports pandas, and pandas Arrow, where they are installed."""
     program = f"import os, {module}\nprint(len(os.listdir('/proc/self/task')))"
     done = subprocess.run(
-        [sys.executable, "-c", program], env=os.environ | ONE_THREAD, capture_output=True, text=True, check=True
+        [sys.executable, "-c", program],
+        env=os.environ | ONE_THREAD,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.split() == ["1"]
