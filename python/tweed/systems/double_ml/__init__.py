@@ -18,7 +18,7 @@ from __future__ import annotations
 from tweed.experiments.notes import Notes
 from tweed.systems import Headline, System
 from tweed.systems.double_ml.measured import (
-    Size,
+    CaseStudy,
     agreement,
     coverage,
     equality,
@@ -31,8 +31,8 @@ from tweed.systems.double_ml.simulated import simulated
 from tweed.testbed import preload
 
 #: The case study, and a small one for bits and quick looks.
-CASE = Size(units=5099, controls=15, trees=16, repetitions=10, rounds=5)
-SMALL = Size(units=400, controls=6, trees=4, repetitions=2, rounds=1)
+CASE = CaseStudy(units=5099, controls=15, trees=16, repetitions=10, rounds=5)
+SMALL = CaseStudy(units=400, controls=6, trees=4, repetitions=2, rounds=1)
 
 
 def experiment(notes: Notes, quick: bool) -> None:

@@ -26,7 +26,7 @@ from tweed.exchange.encoding import packed
 from tweed.experiments.notes import Notes
 from tweed.systems.double_ml.report import CONTENDERS, FOLDS, LEARNERS, MODELS
 from tweed.workloads.double_ml import IIVM, IRM, PLIV, PLR, Estimate, Sample
-from tweed.workloads.double_ml.cross_fitting import Grain, Model, payloads_of, shared_of
+from tweed.workloads.double_ml.cross_fitting import Grain, MapTasks, Model, payloads_of, shared_of
 from tweed.workloads.double_ml.fits import fit_folds
 from tweed.workloads.double_ml.folds import Folds, draw_folds
 from tweed.workloads.double_ml.simulated import THETA, simulated_sample
@@ -34,6 +34,7 @@ from tweed.workloads.tasks import map_tasks
 
 #: The share of tasks whose process is killed, once; the seed of all folds and fits.
 KILLED, SEED = 0.05, 1
+GRAINS: tuple[Grain, ...] = ("fine", "coarse")
 #: Fields of the models' learners: r a regressor, c a classifier.
 KINDS = {"PLR": "rr", "PLIV": "rrr", "IRM": "rc", "IIVM": "rcc"}
 _MODELS: Mapping[str, Callable[..., Model]] = {"PLR": PLR, "PLIV": PLIV, "IRM": IRM, "IIVM": IIVM}
@@ -47,7 +48,7 @@ _LEARNERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class CaseStudy:
     """A case study, PLR with random forests of both nuisance functions, and how often it is timed."""
 
     units: int
@@ -56,7 +57,7 @@ class Size:
     repetitions: int
     rounds: int
 
-    def fit(self, tasks: Any, grain: Any = "fine") -> Estimate:
+    def fit(self, tasks: MapTasks, grain: Grain = "fine") -> Estimate:
         """The estimate, by what runs tasks."""
         model, sample = self.model(), self.sample()
         options = {"folds": FOLDS, "repetitions": self.repetitions, "seed": SEED}
@@ -68,7 +69,7 @@ class Size:
         return PLR(forest, forest)
 
     def sample(self) -> Sample:
-        """Its simulated sample."""
+        """The simulated sample that it has."""
         return simulated_sample("PLR", self.units, SEED, self.controls)
 
     def folds(self) -> Folds:
@@ -124,15 +125,15 @@ def bits(estimate: Estimate) -> dict[str, Any]:
     return {"theta": estimate.theta, "standard_error": estimate.standard_error, "digest": digest[:16]}
 
 
-def equality(notes: Notes, size: Size, workers: Sequence[int]) -> None:
+def equality(notes: Notes, case: CaseStudy, workers: Sequence[int]) -> None:
     """The bits of theta, by grain, workers, and whether some are killed."""
-    for grain, count, is_killed in product(("fine", "coarse"), workers, (False, True)):
+    for grain, count, is_killed in product(GRAINS, workers, (False, True)):
         facts = {"kind": "bits", "grain": grain, "workers": count, "killed": is_killed}
         if notes.has(**facts):
             continue
         with TemporaryDirectory() as folder:
             run: Any = partial(with_kills, folder=Path(folder)) if is_killed else map_tasks
-            found = size.fit(partial(run, workers=count), grain)
+            found = case.fit(partial(run, workers=count), grain)
             notes.add({**facts, **bits(found), "deaths": len(os.listdir(folder))})
 
 
@@ -158,30 +159,30 @@ def interval(payload: dict[str, Any], units: int) -> tuple[float, float]:
     return linear_model(name).fit(sample, seed=seed, grain="coarse", tasks=in_turn).interval()
 
 
-def timed(notes: Notes, size: Size, contenders: Sequence[str]) -> None:
+def timed(notes: Notes, case: CaseStudy, contenders: Sequence[str]) -> None:
     """Seconds of the case study by contender, in turns, each second round the other way round."""
-    for number in range(size.rounds):
+    for number in range(case.rounds):
         for contender in contenders[:: -1 if number % 2 else 1]:
             if not notes.has(kind="timed", contender=contender, round=number):
-                notes.log(f"round {number + 1} of {size.rounds}: {CONTENDERS[contender]}")
-                facts = {"contender": contender, "round": number, "slots": _slots(), "trees": size.trees}
-                notes.add({"kind": "timed", **facts, **_timed(contender, size)})
+                notes.log(f"round {number + 1} of {case.rounds}: {CONTENDERS[contender]}")
+                facts = {"contender": contender, "round": number, "slots": _slots(), "trees": case.trees}
+                notes.add({"kind": "timed", **facts, **_timed(contender, case)})
 
 
 def _slots() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _timed(contender: str, size: Size) -> dict[str, Any]:
+def _timed(contender: str, case: CaseStudy) -> dict[str, Any]:
     taken: list[float] = []
     with TemporaryDirectory() as folder:
         killing = partial(with_kills, workers=_slots(), folder=Path(folder))
         tasks: dict[str, Any] = {"loop": partial(in_turn, taken=taken), "killed": killing}
-        theirs = package("PLR", size.model(), size.sample(), size.folds()) if contender == "package" else None
+        theirs = package("PLR", case.model(), case.sample(), case.folds()) if contender == "package" else None
         began = time.perf_counter()
         if theirs is None:
-            grain = "coarse" if contender == "coarse" else "fine"
-            found = bits(size.fit(tasks.get(contender, map_tasks), grain))
+            grain: Grain = "coarse" if contender == "coarse" else "fine"
+            found = bits(case.fit(tasks.get(contender, map_tasks), grain))
         else:
             theirs.fit(n_jobs_cv=_slots())  # its processes are joblib's, which stay for the next round
             found = {"theta": float(theirs.coef[0]), "standard_error": float(theirs.se[0]), "digest": None}
@@ -227,16 +228,15 @@ def agreement(notes: Notes, models: Sequence[str]) -> None:
         notes.add({"kind": "agreement", "model": name, "learners": learners, "off": off})
 
 
-def payloads(notes: Notes, size: Size) -> None:
+def payloads(notes: Notes, case: CaseStudy) -> None:
     """Bytes of tasks beside those of lists of ids in JSON, by grain; how often workers got what is shared."""
-    grains: tuple[Grain, ...] = ("fine", "coarse")
-    for grain in grains:
+    for grain in GRAINS:
         if notes.has(kind="payload", grain=grain):
             continue
-        folds = size.folds()
+        folds = case.folds()
         made = payloads_of(2, folds, SEED, grain)
         rows = [folds[each["repetition"]] == fold for each in made for fold in each["folds"]]
-        shared = shared_of(size.model(), size.sample())
+        shared = shared_of(case.model(), case.sample())
         seen = map_tasks(is_first, made, shared={**shared, "first": True}).values()
         facts = {"tasks": len(made), "bytes": sum(len(packed(each, classes=())) for each in made)}
         facts |= {"training_ids_bytes": sum(ids_bytes(~row) for row in rows)}
