@@ -8,6 +8,10 @@ import pytest
 
 from tweed.experiments.notes import Notes
 from tweed.systems import system
+from tweed.systems.double_ml.measured import has_package
+from tweed.testbed import preload
+
+preload("tweed.systems.double_ml")
 
 EXACT = "errors averaged every step: all gradients are taken at the point that analysis follows"
 #: By system: lines of notes (None: many), the first titles of the report, and goals that must be met.
@@ -36,6 +40,22 @@ QUICK: dict[str, tuple[int | None, list[str], list[str]]] = {
         3 * (1 + 1 + 1) + 3 * 5 + 5,
         ["Goals", "Pictures of digits", "Linear task", "Steps", "To keep in mind"],
         ["the linearised rule: no eigenvalue's real part goes past 1"],
+    ),
+    "double_ml": (
+        2 * 2 * 2 + 4 + 2 + 1 + 2 * has_package() + 4 + 3 + 2 * 2 * 5,
+        [
+            "Goals",
+            "Time on this machine",
+            "Coverage",
+            "More slots, simulated",
+            "What is sent",
+        ],
+        [
+            "5 % of the tasks killed: the same bits as in one process, in each round",
+            "fine tasks: 8× smaller than with lists of ids in JSON",
+            "what is shared comes to each worker once",
+            "simulated bills are the sum of durations times memory, exactly",
+        ],
     ),
     "mlfabric": (
         2 + 3 * 18,

@@ -9,29 +9,28 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.ensemble import RandomForestRegressor
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.svm import LinearSVC
 
 from tests.blocks import blocks
-from tests.workloads.double_ml_samples import THETA, DiesOnce, covered, ids_bytes, sample, serial
+from tests.workloads.double_ml_learners import DiesOnce, serial
 from tweed.errors import NonFinite, UsageError
 from tweed.exchange.encoding import packed
+from tweed.systems.double_ml.measured import ids_bytes, interval, linear_model, package
 from tweed.workloads.double_ml import IIVM, IRM, PLIV, PLR, Estimate, Learner, Sample
 from tweed.workloads.double_ml.cross_fitting import payloads_of
 from tweed.workloads.double_ml.folds import draw_folds, members, training_bitmap
+from tweed.workloads.double_ml.simulated import THETA
+from tweed.workloads.double_ml.simulated import simulated_sample as sample
 from tweed.workloads.tasks import map_tasks
 
 LINEAR, LOGISTIC = LinearRegression(), LogisticRegression(C=10.0)
 FOREST = Learner("sklearn.ensemble:RandomForestRegressor", {"n_estimators": 4, "max_depth": 4})
 CLASSES = Learner("sklearn.ensemble:RandomForestClassifier", {"n_estimators": 4, "max_depth": 4})
-MODELS = {
-    "PLR": PLR(LINEAR, LINEAR),
-    "PLIV": PLIV(LINEAR, LINEAR, LINEAR),
-    "IRM": IRM(LINEAR, LOGISTIC),
-    "IIVM": IIVM(LINEAR, LOGISTIC, LOGISTIC),
-}
+MODELS: dict[str, Any] = {name: linear_model(name) for name in ("PLR", "PLIV", "IRM", "IIVM")}
 FORESTS = {
     "PLR": PLR(FOREST, FOREST),
     "PLIV": PLIV(FOREST, FOREST, FOREST),
@@ -75,20 +74,10 @@ def test_workers_of_which_one_dies_give_the_same_bits(tmp_path: Path) -> None:
 @pytest.mark.parametrize("learners", ["linear", "forest"])
 @pytest.mark.parametrize("name", MODELS)
 def test_figures_are_those_of_the_doubleml_package(name: str, learners: str) -> None:
-    peer = pytest.importorskip("doubleml", reason="the peer is no dependency: `pip install doubleml`")
-    regressor: Any = LINEAR if learners == "linear" else RandomForestRegressor(5, random_state=0)
-    classifier: Any = LOGISTIC if learners == "linear" else RandomForestClassifier(5, random_state=0)
-    kinds = {"PLR": "rr", "PLIV": "rrr", "IRM": "rc", "IIVM": "rcc"}[name]
-    chosen = [regressor if kind == "r" else classifier for kind in kinds]
-    model: Any = {"PLR": PLR, "PLIV": PLIV, "IRM": IRM, "IIVM": IIVM}[name](*chosen)
-    data = sample(name, 300, seed=5)
+    pytest.importorskip("doubleml", reason="the peer is a tool of tests: `pip install doubleml`")
+    model, data = linear_model(name, learners), sample(name, 300, seed=5)
     ours = model.fit(data, folds=4, repetitions=3, tasks=serial())
-    theirs = getattr(peer, f"DoubleML{name}")(
-        peer.DoubleMLData.from_arrays(data.x, data.y, data.d, data.z), *chosen, draw_sample_splitting=False
-    )
-    theirs.set_sample_splitting(
-        [[(np.flatnonzero(row != k), np.flatnonzero(row == k)) for k in range(4)] for row in ours.folds]
-    )
+    theirs = package(name, model, data, ours.folds)
     theirs.fit()
     near = functools.partial(np.testing.assert_allclose, rtol=1e-8, atol=1e-8)
     near(ours.thetas, theirs.all_coef[0])
@@ -120,7 +109,8 @@ def test_repetitions_are_aggregated_by_medians() -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_intervals_cover_the_truth(name: str) -> None:
     """Fewer than 16 of 20 intervals at 95 % cover in three of a thousand tests. Seeds were fixed before."""
-    assert covered(MODELS[name], name, range(20)) >= 16
+    ends = [interval({"model": name, "seed": seed}, 300) for seed in range(20)]
+    assert sum(low <= THETA <= high for low, high in ends) >= 16
 
 
 @pytest.mark.parametrize(("units", "folds"), [(7, 2), (64, 5), (101, 101)])
@@ -140,7 +130,7 @@ def test_folds_are_equal_stratified_and_drawn_by_the_seed(units: int, folds: int
 def test_payloads_are_eight_times_smaller_than_ids(grain: Any) -> None:
     drawn = draw_folds(np.zeros(5099, dtype=np.int64), 5, 2, seed=0)
     for payload in payloads_of(2, drawn, 0, grain):
-        ids = sum(ids_bytes(drawn[payload["repetition"]], fold) for fold in payload["folds"])
+        ids = sum(ids_bytes(drawn[payload["repetition"]] != fold) for fold in payload["folds"])
         assert 8 * len(packed(payload)) < ids
 
 
@@ -197,6 +187,12 @@ def test_samples_that_say_nothing_are_refused(changes: dict[str, Any], message: 
         replace(sample("PLR"), **changes)
 
 
+def test_samples_of_no_model_are_refused() -> None:
+    for model, controls in (("OLS", 5), ("IRM", 2)):
+        with pytest.raises(UsageError, match=f"no sample of '{model}' with {controls} controls"):
+            sample(model, controls=controls)
+
+
 def test_collinear_columns_are_named() -> None:
     data = sample("PLR")
     x = np.column_stack([data.x, data.x[:, 0] - 2 * data.x[:, 3], np.full(200, 3.0), data.x[:, 1] + 1e6])
@@ -223,6 +219,8 @@ def test_collinear_columns_are_named() -> None:
         (PLR(LINEAR, Ridge(random_state=np.random.RandomState(0))), {}, "ml_m cannot be sent .*RandomState"),
         (PLR(Learner("sklearn.linear_model:Ridges"), LINEAR), {}, "ml_l cannot be sent .* is not found"),
         (PLR(Learner("sklearn.linear_model:Ridge", {"beta": 1}), LINEAR), {}, "ml_l cannot be made: .*beta"),
+        (PLR(LINEAR, StandardScaler()), {}, "ml_m, StandardScaler, has no predict: give an estimator"),
+        (PLR(Learner("builtins:dict"), LINEAR), {}, "ml_l, dict, has no get_params"),
     ],
 )
 def test_what_cannot_be_fitted_is_refused_before_tasks_start(
@@ -235,6 +233,8 @@ def test_what_cannot_be_fitted_is_refused_before_tasks_start(
 def test_a_regressor_for_probabilities_a_sample_with_an_instrument_and_a_rare_treatment_are_refused() -> None:
     with pytest.raises(UsageError, match="ml_m of IRM must be a classifier"):
         IRM(LINEAR, LINEAR).fit(sample("IRM"), tasks=serial())
+    with pytest.raises(UsageError, match="ml_m, LinearSVC, has no predict_proba: give a classifier"):
+        IRM(LINEAR, LinearSVC()).fit(sample("IRM"), tasks=None)
     with pytest.raises(UsageError, match="it uses no instrument z"):
         MODELS["PLR"].fit(sample("PLIV"), tasks=serial())
     with pytest.raises(

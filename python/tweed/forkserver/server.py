@@ -9,8 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
 
-#: One thread per process: they share the cores, and a process with threads cannot be forked safely.
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+#: One thread per process: they share the cores, and a process with threads cannot be forked safely. Arrow,
+#: which comes with pandas and so with scikit-learn where pandas is installed, starts one in its allocator.
+ONE_THREAD = {
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
 _preloads = ["tweed.forkserver.warm"]
 
 

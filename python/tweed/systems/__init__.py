@@ -24,6 +24,7 @@ SYSTEMS = {
     "compression": "compressors, memories and cadences beside DDP on slow links",
     "cser": "what is not sent is applied at once, alone, and averaged later",
     "dct": "a threshold, held by a controller, decides which values and activations are sent",
+    "double_ml": "an effect and its confidence interval from many fits, which run as tasks that may fail",
     "elastic": "workers are lost, return and arrive, and training goes on",
     "fixed_points": "rules by which networks at rest learn where the gradient is unstable",
     "hoplite": "collectives that form as objects appear, between the tasks and actors of Ray",

@@ -7,6 +7,7 @@ folds           who is in which fold, training sets as bitmaps, seeds by the key
 learners        learners as their class by name and their parameters
 fits            what a worker does: fits of one nuisance function
 inference       theta, standard errors, confidence intervals
+simulated       samples with a known effect
 bill            what such tasks cost as serverless functions, simulated
 
 All but the fits themselves is pure.

@@ -94,7 +94,7 @@ def simulate_bill(work_s: Sequence[float], platform: Platform, seed: int = 0) ->
         )
     share = min(1.0, platform.memory_mb / platform.core_mb)
     free_at: list[float] = []  # of the instances, as a heap
-    billed_s = 0.0
+    units = 0
     for seconds in work_s:
         runs_s = seconds / share
         if len(free_at) < platform.concurrency:
@@ -103,8 +103,8 @@ def simulate_bill(work_s: Sequence[float], platform: Platform, seed: int = 0) ->
             began, start_s = heapq.heappop(free_at), 0.0
         heapq.heappush(free_at, began + start_s + runs_s)
         paid_s = runs_s + start_s * platform.bills_cold_starts
-        billed_s += math.ceil(round(paid_s / platform.unit_s, 6)) * platform.unit_s
-    gb_seconds = billed_s * platform.memory_mb / 1024
+        units += math.ceil(round(paid_s / platform.unit_s, 6))
+    gb_seconds = units * platform.unit_s * platform.memory_mb / 1024
     usd = gb_seconds * platform.gb_second_usd + len(work_s) * platform.call_usd
     return Bill(max(free_at, default=0.0), len(work_s), gb_seconds, len(free_at), usd)
 

@@ -21,7 +21,7 @@ from tweed.workloads.double_ml.data import Sample, Values
 from tweed.workloads.double_ml.fits import fit_folds
 from tweed.workloads.double_ml.folds import Folds, draw_folds, training_bitmap
 from tweed.workloads.double_ml.inference import Estimate, solved
-from tweed.workloads.double_ml.learners import made, plain
+from tweed.workloads.double_ml.learners import gives_classes, plain
 from tweed.workloads.tasks import map_tasks
 
 Grain = Literal["fine", "coarse"]
@@ -144,17 +144,12 @@ def shared_of(model: Model, sample: Sample) -> dict[str, Any]:
 
     Raises: UsageError for learners that cannot be sent or made, and those of another kind than is needed.
     """
-    from sklearn.base import is_classifier
-
     described = []
     for nuisance in model.nuisances():
         learner = plain(getattr(model, nuisance.learner), nuisance.learner)
-        try:
-            gives_classes = bool(is_classifier(made(learner)))
-        except TypeError as error:
-            raise UsageError(f"the learner {nuisance.learner} cannot be made: {error}") from None
-        _check_kind(model, nuisance, gives_classes, sample)
-        described.append({**nuisance._asdict(), "learner": learner, "is_classifier": gives_classes})
+        is_classifier = gives_classes(learner, nuisance.learner)
+        _check_kind(model, nuisance, is_classifier, sample)
+        described.append({**nuisance._asdict(), "learner": learner, "is_classifier": is_classifier})
     return {"x": sample.x, **sample.variables(), "nuisances": described}
 
 

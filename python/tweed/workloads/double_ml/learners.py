@@ -75,6 +75,27 @@ def made(value: Any) -> Any:
     return value
 
 
+def gives_classes(value: Any, where: str) -> bool:
+    """Whether the learner of these plain values is a classifier, which gives probabilities.
+
+    Args: as `plain` has them.
+
+    Raises: UsageError for a learner that cannot be made, fitted, or asked for what is needed.
+    """
+    from sklearn.base import is_classifier
+
+    try:
+        learner = made(value)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"the learner {where} cannot be made: {error}") from None
+    has_classes = hasattr(learner, "fit") and bool(is_classifier(learner))
+    for method in ("get_params", "fit", "predict_proba" if has_classes else "predict"):
+        if not hasattr(learner, method):
+            needed = "a classifier with predict_proba" if has_classes else "an estimator with fit and predict"
+            raise UsageError(f"the learner {where}, {type(learner).__name__}, has no {method}: give {needed}")
+    return has_classes
+
+
 def seeded(learner: Any, seed: int) -> Any:
     """The learner with a seed for each `random_state` in it that has none, nested ones too.
 

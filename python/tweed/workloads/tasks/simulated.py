@@ -10,7 +10,8 @@ A seed draws all of it: the same conditions and seed give the same run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from math import inf, log
@@ -30,6 +31,7 @@ class Conditions:
 
     Attributes:
       task_s: how long a task takes in the mean where nothing is slow: half of it, and an exponential time.
+      tasks_s: by task, how long it takes where nothing is slow; None: drawn around `task_s`.
       slow, slow_factor: a process is slow with this probability, and takes so many times as long.
       death: that a copy ends its process before it returns. A task does so twice at most, but for `fatal`.
       hang: that a copy's process hangs for good.
@@ -44,6 +46,7 @@ class Conditions:
     tasks: int
     workers: int
     task_s: float = 1.0
+    tasks_s: Sequence[float] | None = None
     slow: float = 0.0
     slow_factor: float = 10.0
     death: float = 0.0
@@ -136,8 +139,8 @@ class _Machines:
                 self._replace(action.worker)
             else:
                 self._send(action)
-        copies = [copy.task for copy in self.planner.under_way()]
-        self.run.together = max([self.run.together, *map(copies.count, copies)])
+        copies = Counter(copy.task for copy in self.planner.under_way())
+        self.run.together = max([self.run.together, *copies.values()])
 
     def _process(self, worker: int) -> _Process:
         process = _Process(next(self._processes))
@@ -192,8 +195,11 @@ class _Machines:
     def _seconds(self, task: int, process: _Process) -> float:
         conditions = self.conditions
         is_slow = self.drawn(_SLOW, process.number) < conditions.slow
-        drawn = 1 - log(1 - self.drawn(_TIME, task))
-        return conditions.task_s / 2 * drawn * (conditions.slow_factor if is_slow else 1.0)
+        if conditions.tasks_s is None:
+            seconds = conditions.task_s / 2 * (1 - log(1 - self.drawn(_TIME, task)))
+        else:
+            seconds = conditions.tasks_s[task]
+        return seconds * (conditions.slow_factor if is_slow else 1.0)
 
     def _kills(self, action: Run) -> bool:
         if action.task == self.conditions.fatal:
