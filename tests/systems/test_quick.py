@@ -71,6 +71,11 @@ QUICK: dict[str, tuple[int | None, list[str], list[str]]] = {
         ["Claims", "Large messages"],
         ["torus 4x4: 5 steps a phase", "torus 4x4, 64 MiB: below 0.625 D/b"],
     ),
+    "target_propagation": (
+        5 * (1 + 1) + 6 + 2 + 1 + 2,
+        ["Goals", "What is learned", "The search for learning rates", "What it costs", "To keep in mind"],
+        ["a pipeline of two stages is one process to 1e-6"],
+    ),
     "teasq": (
         1 + 3 * 14,
         ["Goals", "What is learned in which time", "The search for a schedule", "To keep in mind"],

@@ -36,6 +36,7 @@ SYSTEMS = {
     "rules": "rules for hostile contributions against attacks, each against each",
     "saef": "gradients are taken where the residual would lead, had it been sent",
     "straggler_messages": "workers send what they have after each shard, uncoded or coded",
+    "target_propagation": "layers learn from targets, by feedback weights that are never trained",
     "teasq": "devices ask a hub for tasks and send little: asynchronous federated learning",
     "zeno": "most workers may be hostile: the hub looks what contributions do to the loss on trusted samples",
     "zeno_ps": "layers are judged by validators' own steps, skipped at random, and have noise",

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from tweed.errors import DataError
 from tweed.workloads.target_propagation.feedback import Feedback
 
-_EPSILON = 1e-5
+_EPSILON = 1e-10
 
 
 class TargetLayer(nn.Module):
