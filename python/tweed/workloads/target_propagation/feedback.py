@@ -102,5 +102,5 @@ class _Trained(nn.Module):
         nn.init.kaiming_uniform_(self.weight, math.sqrt(5), generator=generator)
 
     def forward(self) -> Tensor:
-        """The weights."""
+        """The weights, as trained so far."""
         return self.weight
