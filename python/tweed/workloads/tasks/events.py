@@ -1,9 +1,9 @@
-"""What the planner is told, what it wants to be done, and why all is over."""
+"""What the planner is told, what it wants to be done, who does it, and why all is over."""
 
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, Self
 
 
 class Ready(NamedTuple):
@@ -79,3 +79,23 @@ class End(NamedTuple):
     why: Why
     task: int | None = None
     text: str = ""
+
+
+class Workers(Protocol):
+    """Processes that run tasks, wherever they are: what carries out actions, and tells of events.
+
+    A context manager: leaving it ends all of them.
+    """
+
+    def run(self, number: int, copy: int, task: int) -> None:
+        """Gives a worker a copy of a task. Does not wait; a worker that has ended gets nothing."""
+
+    def replace(self, number: int) -> None:
+        """Ends the worker's process, if it runs, and starts another one."""
+
+    def wait(self, timeout_s: float | None) -> list[Event]:
+        """What has happened, after waiting for something for `timeout_s` at most (None: without limit)."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
 from typing import Any, Self
 
-from tweed.exchange.encoding import unpacked
 from tweed.forkserver import server
 from tweed.workloads.tasks import worker
 from tweed.workloads.tasks.channel import Channel
-from tweed.workloads.tasks.events import Event, Lost, Raised, Ready, Returned
-from tweed.workloads.tasks.worker import COPY, HEAD, Kind
+from tweed.workloads.tasks.events import Event, Lost
+from tweed.workloads.tasks.worker import COPY, heard
 
 #: A process that has closed its socket is ending; one that has not ended after this many seconds is killed.
 _EXIT_S = 1.0
@@ -26,12 +25,11 @@ _EXIT_S = 1.0
 
 @dataclass(slots=True, eq=False)
 class _Process:
-    """A worker's process and the way to it; `broken` is what it said why it cannot work."""
+    """A worker's process and the way to it."""
 
     number: int
     process: ForkServerProcess
     channel: Channel
-    broken: str = ""
 
     def end(self) -> None:
         """Ends the process, whatever it is about, and waits for that."""
@@ -41,7 +39,7 @@ class _Process:
 
 
 class Processes:
-    """Workers 0 to `count` - 1. A context manager: leaving it ends all of them.
+    """Workers 0 to `count` - 1, as `events.Workers` wants them.
 
     Args:
       setup: a worker's first message, see `worker`.
@@ -74,8 +72,7 @@ class Processes:
     def replace(self, number: int) -> None:
         """Ends the worker's process, if it runs, and starts another one."""
         if entry := self._running.get(number):
-            self._forget(entry)
-            entry.end()
+            self._end(entry)
         self._start(number)
 
     def wait(self, timeout_s: float | None) -> list[Event]:
@@ -104,28 +101,33 @@ class Processes:
         if self._selector.get_key(entry.channel.socket).events != wanted:
             self._selector.modify(entry.channel.socket, wanted, entry)
 
-    def _forget(self, entry: _Process) -> None:
+    def _end(self, entry: _Process) -> None:
+        """Ends the worker's process, and hears nothing more of it."""
         del self._running[entry.number]
         self._selector.unregister(entry.channel.socket)
         self._selector.unregister(entry.process.sentinel)
+        entry.end()
 
     def _heard(self, entry: _Process) -> Iterator[Event]:
-        """What a worker has said; at last, if its process has ended, that it is lost."""
+        """What a worker has said; at last, if its process has ended or cannot work, that it is lost."""
         entry.channel.flush()
         is_alive = entry.process.is_alive()
         try:
             for message in entry.channel.receive():
-                if event := _event(entry, message):
+                event = heard(entry.number, message)
+                if isinstance(event, Lost):
+                    self._end(entry)
                     yield event
+                    return
+                yield event
         except EOFError:
             entry.process.join(_EXIT_S)
             is_alive = False
         if is_alive:
             self._watch(entry)
             return
-        self._forget(entry)
-        entry.end()
-        yield Lost(entry.number, entry.broken or _how_it_ended(entry.process))
+        self._end(entry)
+        yield Lost(entry.number, _how_it_ended(entry.process))
 
 
 def _started(number: int) -> _Process:
@@ -143,21 +145,6 @@ def _started(number: int) -> _Process:
     finally:
         theirs.close()
     return _Process(number, process, Channel(ours))
-
-
-def _event(entry: _Process, message: bytearray) -> Event | None:
-    kind, copy = HEAD.unpack_from(message)
-    content = memoryview(message)[HEAD.size :]
-    match Kind(kind):
-        case Kind.READY:
-            return Ready(entry.number)
-        case Kind.RETURNED:
-            return Returned(copy, unpacked(content))
-        case Kind.RAISED:
-            return Raised(copy, bytes(content).decode())
-        case Kind.BROKEN:
-            entry.broken = f"could not begin:\n{bytes(content).decode()}"
-            return None
 
 
 def _how_it_ended(process: ForkServerProcess) -> str:

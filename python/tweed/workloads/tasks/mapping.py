@@ -1,4 +1,4 @@
-"""`map_tasks`: a function over many payloads, on processes of this machine."""
+"""`map_tasks`: a function over many payloads, on processes of this machine or of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from tweed.errors import UsageError
 from tweed.exchange.encoding import packed
-from tweed.workloads.tasks.events import Enough, Run
+from tweed.workloads.tasks.events import Enough, Run, Workers
 from tweed.workloads.tasks.failures import failure
 from tweed.workloads.tasks.functions import name_of
 from tweed.workloads.tasks.local import Processes
+from tweed.workloads.tasks.on_ray import Actors, RayWorkers
 from tweed.workloads.tasks.planner import Planner
 
 #: Tells the caller how many tasks are counted, and of how many.
@@ -27,7 +29,7 @@ def map_tasks(
     *,
     shared: Any = None,
     enough: Callable[[Mapping[int, Any]], bool] | None = None,
-    workers: int | None = None,
+    workers: int | RayWorkers | None = None,
     deadline_s: float | None = None,
     progress: Progress | None = None,
 ) -> dict[int, Any]:
@@ -40,10 +42,12 @@ def map_tasks(
       function: at the top of a module, or its name, such as "math:sqrt".
       payloads: plain values, tensors, numpy's arrays and scalars, and dicts, lists, tuples and sets of them.
         Task i has payload i.
-      shared: the same for all tasks, sent once to each worker: then `function(payload, shared)` is called.
+      shared: the same for all tasks, sent once to each worker, or each node of Ray: then
+        `function(payload, shared)` is called.
       enough: is called with the results so far, by task, after each that counts. True: no more are needed,
         and what still runs is ended.
-      workers: how many processes there are; None: as many as this process may use cores.
+      workers: how many processes there are; None: as many as this process may use cores. `RayWorkers(8)`:
+        on a Ray cluster.
       deadline_s: seconds that all of it may take; None: without limit. A first call waits for the fork server
         in any case.
       progress: is called with how many tasks are counted, and how many there are: see `progress_bar`.
@@ -58,23 +62,28 @@ def map_tasks(
     In each case no process is left.
 
     Cost: all payloads in memory as bytes, `shared` once per worker, some 20 ms per worker, and seconds for
-      the first call of a process, which starts the fork server. Each task takes a message there and one back.
+      the first call of a process, which starts the fork server; on Ray seconds per worker. Each task takes a
+      message there and one back.
 
     Example:
       >>> map_tasks("math:factorial", [3, 4, 5], workers=2)
       {0: 6, 1: 24, 2: 120}
     """
     began = time.monotonic()
-    count = len(os.sched_getaffinity(0)) if workers is None else workers
+    count = workers.count if isinstance(workers, RayWorkers) else workers
+    count = len(os.sched_getaffinity(0)) if count is None else count
     if count < 1 or (deadline_s is not None and not deadline_s > 0):
         raise UsageError(f"{count} workers within {deadline_s} s cannot be: give 1 or more, and above 0 s")
     name = name_of(function)
+    if isinstance(workers, RayWorkers):
+        workers.check(name)
     messages = [_sendable(payload, f"payload {task}") for task, payload in enumerate(payloads)]
     setup = _sendable((name, shared is not None, shared), "what is shared")
     planner = Planner(len(messages), min(count, len(messages)), began + (deadline_s or math.inf))
     if planner.end is None:
-        with Processes(planner.workers, setup, messages) as processes:
-            _drive(planner, processes, enough, progress)
+        start = partial(Actors, workers) if isinstance(workers, RayWorkers) else Processes
+        with start(planner.workers, setup, messages) as running:
+            _drive(planner, running, enough, progress)
     if error := failure(planner, name, began, time.monotonic()):
         raise error
     return dict(sorted(planner.results.items()))
@@ -89,7 +98,7 @@ def _sendable(value: Any, what: str) -> bytearray:
 
 def _drive(
     planner: Planner,
-    processes: Processes,
+    workers: Workers,
     enough: Callable[[Mapping[int, Any]], bool] | None,
     progress: Progress | None,
 ) -> None:
@@ -97,13 +106,13 @@ def _drive(
     while planner.end is None:
         for action in planner.poll(time.monotonic()):
             if isinstance(action, Run):
-                processes.run(*action)
+                workers.run(*action)
             else:
-                processes.replace(action.worker)
+                workers.replace(action.worker)
         if planner.end is not None:
             return
         counted, wait_s = len(planner.results), max(0.0, planner.next_at() - time.monotonic())
-        for event in processes.wait(None if wait_s == math.inf else wait_s):
+        for event in workers.wait(None if wait_s == math.inf else wait_s):
             planner.handle(event, time.monotonic())
             if len(planner.results) > counted:
                 counted = len(planner.results)

@@ -26,6 +26,11 @@ from typing import Any, NoReturn
 from tweed.exchange.encoding import packed, unpacked
 from tweed.forkserver import child
 from tweed.workloads.tasks import channel, functions
+from tweed.workloads.tasks.events import Event, Lost, Raised, Ready, Returned
+
+Buffer = bytes | bytearray | memoryview
+#: What a worker says, in two parts: a head, and what follows it.
+Message = tuple[bytes, bytes | bytearray]
 
 #: The number of a copy, in front of its payload.
 COPY = struct.Struct("<Q")
@@ -62,21 +67,47 @@ def enter(end: socket.socket, environment: Mapping[str, str]) -> NoReturn:
 
 def serve(end: socket.socket) -> None:
     """Runs tasks that come through `end`. Raises EOFError or OSError when the other end is gone."""
-    setup = channel.receive(end)
+    run, message = begun(channel.receive(end))
+    channel.send(end, *message)
+    while run is not None:
+        received = channel.receive(end)
+        (copy,) = COPY.unpack_from(received)
+        channel.send(end, *answer(run, copy, memoryview(received)[COPY.size :]))
+
+
+def begun(setup: Buffer) -> tuple[Callable[[Any], Any] | None, Message]:
+    """What is called with a payload, None if that cannot be; and what the launcher is told of it."""
     try:
         run = _prepared(setup)
     except Exception:  # noqa: BLE001 whatever a module raises while it is imported is the launcher's to judge
-        channel.send(end, HEAD.pack(Kind.BROKEN, 0), traceback.format_exc().encode())
-        return
-    channel.send(end, HEAD.pack(Kind.READY, 0))
-    while True:
-        message = channel.receive(end)
-        (copy,) = COPY.unpack_from(message)
-        kind, content = _outcome(run, memoryview(message)[COPY.size :])
-        channel.send(end, HEAD.pack(kind, copy), content)
+        return None, (HEAD.pack(Kind.BROKEN, 0), traceback.format_exc().encode())
+    return run, (HEAD.pack(Kind.READY, 0), b"")
 
 
-def _prepared(setup: bytearray) -> Callable[[Any], Any]:
+def answer(run: Callable[[Any], Any], copy: int, payload: Buffer) -> Message:
+    """Runs a copy of a task. Returns what the launcher is told of it."""
+    try:
+        return HEAD.pack(Kind.RETURNED, copy), packed(run(unpacked(payload)), classes=())
+    except BaseException:  # noqa: BLE001 whatever ended the function is the launcher's to judge
+        return HEAD.pack(Kind.RAISED, copy), traceback.format_exc().encode()
+
+
+def heard(worker: int, message: Buffer) -> Event:
+    """The launcher's side: what it means that a worker sent this message."""
+    kind, copy = HEAD.unpack_from(message)
+    content = memoryview(message)[HEAD.size :]
+    match Kind(kind):
+        case Kind.READY:
+            return Ready(worker)
+        case Kind.RETURNED:
+            return Returned(copy, unpacked(content))
+        case Kind.RAISED:
+            return Raised(copy, bytes(content).decode())
+        case Kind.BROKEN:
+            return Lost(worker, f"could not begin:\n{bytes(content).decode()}")
+
+
+def _prepared(setup: Buffer) -> Callable[[Any], Any]:
     """What is called with a payload."""
     import torch
 
@@ -85,10 +116,3 @@ def _prepared(setup: bytearray) -> Callable[[Any], Any]:
     name, has_shared, shared = unpacked(setup)
     function = functions.found(name)
     return (lambda payload: function(payload, shared)) if has_shared else function
-
-
-def _outcome(run: Callable[[Any], Any], payload: memoryview) -> tuple[Kind, bytes | bytearray]:
-    try:
-        return Kind.RETURNED, packed(run(unpacked(payload)), classes=())
-    except BaseException:  # noqa: BLE001 whatever ended the function is the launcher's to judge
-        return Kind.RAISED, traceback.format_exc().encode()
