@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import selectors
 import signal
@@ -10,26 +9,24 @@ import socket
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing.context import ForkServerProcess
 from typing import Any, Self
 
 from tweed.forkserver import server
+from tweed.forkserver.process import Process
 from tweed.workloads.tasks import worker
 from tweed.workloads.tasks.channel import Channel
 from tweed.workloads.tasks.events import Event, Lost
 from tweed.workloads.tasks.worker import COPY, heard
 
-#: A process that has closed its socket is ending; one that has not ended after this many seconds is killed.
-_EXIT_S = 1.0
-
 
 @dataclass(slots=True, eq=False)
 class _Process:
-    """A worker's process and the way to it."""
+    """A worker's process and the way to it; `has_ended` says that nothing more comes from there."""
 
     number: int
-    process: ForkServerProcess
+    process: Process
     channel: Channel
+    has_ended: bool = False
 
     def end(self) -> None:
         """Ends the process, whatever it is about, and waits for that."""
@@ -65,7 +62,8 @@ class Processes:
 
     def run(self, number: int, copy: int, task: int) -> None:
         """Gives a worker a copy of a task. Does not wait; a worker that has ended gets nothing."""
-        if entry := self._running.get(number):
+        entry = self._running.get(number)
+        if entry is not None and not entry.has_ended:
             entry.channel.send(COPY.pack(copy), self._payloads[task])
             self._watch(entry)
 
@@ -79,7 +77,8 @@ class Processes:
         """What has happened, after waiting for something for `timeout_s` at most (None: without limit)."""
         ready = self._selector.select(timeout_s)
         entries = {key.data.number: key.data for key, _ in ready}
-        return [event for number in sorted(entries) for event in self._heard(entries[number])]
+        told = {key.data.number for key, _ in ready if key.fd == key.data.process.sentinel}
+        return [event for number in sorted(entries) for event in self._heard(entries[number], number in told)]
 
     def __enter__(self) -> Self:
         return self
@@ -104,14 +103,19 @@ class Processes:
     def _end(self, entry: _Process) -> None:
         """Ends the worker's process, and hears nothing more of it."""
         del self._running[entry.number]
-        self._selector.unregister(entry.channel.socket)
+        if not entry.has_ended:
+            self._selector.unregister(entry.channel.socket)
         self._selector.unregister(entry.process.sentinel)
         entry.end()
 
-    def _heard(self, entry: _Process) -> Iterator[Event]:
-        """What a worker has said; at last, if its process has ended or cannot work, that it is lost."""
+    def _heard(self, entry: _Process, is_told_of: bool) -> Iterator[Event]:
+        """What a worker has said; at last, if its process has ended or cannot work, that it is lost.
+
+        Args:
+          is_told_of: by the fork server: the process has begun, or ended.
+        """
         entry.channel.flush()
-        is_alive = entry.process.is_alive()
+        is_alive = not is_told_of or entry.process.is_alive()
         try:
             for message in entry.channel.receive():
                 event = heard(entry.number, message)
@@ -121,22 +125,26 @@ class Processes:
                     return
                 yield event
         except EOFError:
-            entry.process.join(_EXIT_S)
-            is_alive = False
-        if is_alive:
+            self._hang_up(entry)
+        if not is_alive:
+            self._end(entry)
+            yield Lost(entry.number, _how_it_ended(entry.process))
+        elif not entry.has_ended:
             self._watch(entry)
-            return
-        self._end(entry)
-        yield Lost(entry.number, _how_it_ended(entry.process))
+
+    def _hang_up(self, entry: _Process) -> None:
+        """A worker has closed its socket: it is ending, or is killed. The fork server tells when it has."""
+        if not entry.has_ended:
+            entry.has_ended = True
+            self._selector.unregister(entry.channel.socket)
+            entry.process.kill()
 
 
 def _started(number: int) -> _Process:
     ours, theirs = socket.socketpair()
     environment = dict(os.environ) | server.ONE_THREAD
     name = f"task worker {number}"
-    process = multiprocessing.get_context("forkserver").Process(
-        target=worker.enter, args=(theirs, environment), name=name
-    )
+    process = Process(target=worker.enter, args=(theirs, environment), name=name)
     try:
         process.start()
     except BaseException:  # Ctrl-C while the server warms up: a worker that comes of it finds no launcher
@@ -147,7 +155,7 @@ def _started(number: int) -> _Process:
     return _Process(number, process, Channel(ours))
 
 
-def _how_it_ended(process: ForkServerProcess) -> str:
+def _how_it_ended(process: Process) -> str:
     code = process.exitcode
     if code is not None and code < 0:
         return f"died of {signal.Signals(-code).name}"
