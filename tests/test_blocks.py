@@ -52,6 +52,7 @@ NOT_RUN = {
     "TorchTrainer(": ("needs Ray; tests/ray runs it", "train"),
     "register_collective_backend()": ("needs Ray; tests/ray runs it", "array"),
     "register_tensor_transport()": ("needs Ray; tests/ray runs it", "Learner workers"),
+    "RayWorkers(": ("needs Ray; tests/ray runs it", ""),
     "raylets(bed)": ("needs Ray in a testbed; tests/ray runs it", ""),
     "run = tweed.serve(": ("a hub for members of other hosts; tests/server runs it", ""),
     'hub="KEY@host:7070"': ("a member of a hub on another host; tests/server runs it", ""),

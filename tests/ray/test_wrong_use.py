@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from importlib import metadata
 from pathlib import Path
@@ -18,10 +19,11 @@ from tweed.cli import app
 from tweed.errors import PeerLost, UsageError
 from tweed.ray import installed
 from tweed.train import on_ray
+from tweed.workloads.tasks import RayWorkers, map_tasks
 
 
 def test_nothing_imports_ray_unless_asked_for() -> None:
-    modules = "sys, tweed.cli, tweed.ray, tweed.train.on_ray, tweed.testbed.raylets"
+    modules = "sys, tweed.cli, tweed.ray, tweed.train.on_ray, tweed.testbed.raylets, tweed.workloads.tasks"
     words = [sys.executable, "-c", f"import {modules}; print('ray' in sys.modules)"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
@@ -46,7 +48,12 @@ def test_a_ray_that_is_missing_or_too_old_is_named(
     give_version(monkeypatch, found)
     import tweed.ray
 
-    for ask in (lambda: tweed.ray.TweedConfig, lambda: on_ray.connected("auto").__enter__()):
+    asked: list[Callable[[], Any]] = [
+        lambda: tweed.ray.TweedConfig,
+        lambda: on_ray.connected("auto").__enter__(),
+        lambda: map_tasks("math:sqrt", [1.0], workers=RayWorkers(2)),
+    ]
+    for ask in asked:
         with pytest.raises(UsageError, match=rf"{words}.*pip install .*\[ray\]'"):
             ask()
 
@@ -145,3 +152,24 @@ def test_a_worker_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
     job = {"settings": dict.fromkeys(["x"]), "folder": str(tmp_path / "nowhere"), "environment": {}}
     with pytest.raises(UsageError, match="all nodes of the Ray cluster share"):
         on_ray._work(job)
+
+
+def main_function(value: int) -> int:
+    return value
+
+
+@pytest.mark.skipif(installed.version() is None, reason="Ray is not installed")
+def test_tasks_that_ray_cannot_run_are_refused_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(UsageError, match=r"call ray\.init\(\) first"):
+        map_tasks("math:sqrt", [1.0], workers=RayWorkers(2))
+    import ray
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    main = sys.modules["__main__"]
+    monkeypatch.setattr(main, "main_function", main_function, raising=False)
+    with pytest.raises(UsageError, match="main_function is defined in the main module"):
+        map_tasks("__main__:main_function", [1], workers=RayWorkers(2))
+    with pytest.raises(UsageError, match="0 workers"):
+        map_tasks("math:sqrt", [1.0], workers=RayWorkers(0))

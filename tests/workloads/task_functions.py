@@ -100,6 +100,10 @@ def threads(value: int) -> tuple[int, str | None, int]:
     return torch.get_num_threads(), os.environ.get("TWEED_OF_TESTS"), len(np.ones(3))
 
 
+def first(value: int, shared: Any) -> float:
+    return float(shared[0]) + value
+
+
 class Holder:
     """Has a method."""
 

@@ -58,7 +58,7 @@ def _counts_once(conditions: Conditions, run: Result) -> None:
 def _copies_are_bounded(conditions: Conditions, run: Result) -> None:
     assert run.together <= 2, "a task has three copies at a time"
     # All tasks that a speculative copy can be of are under way when none waits for the first time.
-    assert run.speculative <= conditions.workers + run.deaths, "too much speculation"
+    assert run.speculative <= conditions.workers + run.deaths + run.replaced, "too much speculation"
     copies = sum(len(numbers) for numbers in run.ran.values())
     assert copies <= conditions.tasks + run.speculative + run.deaths, "tasks ran again for no reason"
 
@@ -81,12 +81,10 @@ def _ends_for_a_reason(conditions: Conditions, run: Result) -> None:
 
 
 def _is_stuck(conditions: Conditions, run: Result) -> bool:
-    """Whether no worker could do more: each was given up or holds a copy that hangs, or each task that
-    is missing has two such copies. Before a task is done nobody knows what is late."""
-    missing = set(range(conditions.tasks)) - set(run.results)
-    twice = {task for task, copies in run.ran.items() if len(run.hung_copies.intersection(copies)) >= 2}
+    """Whether no worker could do more: each was given up or holds a copy that hangs. Before a task is done
+    nobody knows what is late."""
     free = conditions.workers - len(run.hung) - run.failed
-    return bool(run.hung) and (missing <= twice or not run.results or free == 0)
+    return bool(run.hung) and (not run.results or free == 0)
 
 
 @dataclass

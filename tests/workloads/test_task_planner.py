@@ -60,7 +60,23 @@ TABLE: dict[str, tuple[list[Step], list[Run | Replace], dict[int, State]]] = {
     "readiness that is told twice changes nothing": ([(1.0, Ready(0))], [], {0: State.BUSY}),
     "nobody is late before": (ONE_LEFT, [], {0: State.IDLE, 1: State.BUSY}),
     "who is late gets a second copy": (SPECULATIVE, [Run(0, 3, 1)], {0: State.BUSY, 1: State.BUSY}),
-    "there is no third copy": ([*SPECULATIVE, (1e6, None)], [], {0: State.BUSY, 1: State.BUSY}),
+    "there is no third copy": ([*SPECULATIVE, (32.0, None)], [], {0: State.BUSY, 1: State.BUSY}),
+    "a second copy that is hopeless is given up": (
+        [*SPECULATIVE, (34.0, None)],
+        [Replace(0)],
+        {1: State.BUSY},
+    ),
+    "and made again": ([*SPECULATIVE, (34.0, None), (34.0, Ready(0))], [Run(0, 4, 1)], {0: State.BUSY}),
+    "with twice as much patience": (
+        [*SPECULATIVE, (34.0, None), (34.0, Ready(0)), (93.0, None)],
+        [],
+        {0: State.BUSY},
+    ),
+    "a second copy that is alone is not given up": (
+        [*SPECULATIVE, (4.0, Lost(1, "died")), (1e6, None)],
+        [],
+        {0: State.BUSY},
+    ),
     "a task with another copy does not wait": ([*SPECULATIVE, (4.0, Lost(1, "died"))], [Replace(1)], {}),
 }
 
@@ -86,7 +102,7 @@ def four() -> Planner:
     [
         ([(3.0, Returned(4, "second"))], [], State.UNNEEDED),
         ([(3.0, Returned(4, "second")), (4.0, Returned(1, "first"))], [], State.IDLE),
-        ([(3.0, Returned(4, "second")), (100.0, None)], [Replace(1)], State.STARTING),
+        ([(3.0, Returned(4, "second")), (10.0, None)], [Replace(1)], State.STARTING),
         ([(3.0, Returned(4, "second")), (3.1, Lost(1, "died"))], [Replace(1)], State.STARTING),
         ([(3.0, Returned(4, "second")), (3.1, Raised(1, "no"))], [], State.IDLE),
     ],

@@ -4,6 +4,7 @@
 
 server   starts it, with this process's import path and environment
 warm     what it imports
+process  a process of it whose start does not wait for the fork
 child    what a child does first: it ends with its server, and takes Ctrl-C only when it is sent one
 
 The server leaves when the launcher is gone, however it went, and the kernel kills the children with it.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib
 import os
 import signal
 import sys
@@ -46,7 +45,7 @@ def die_with_parent() -> None:
 
 def check_server() -> None:
     """Raises UsageError if the fork server has more threads than one: a fork copies only one of them."""
-    warm = importlib.import_module("tweed.forkserver.warm")
-    count = warm.threads(os.getppid()) if warm.PID == os.getppid() else 1
+    warm = sys.modules.get("tweed.forkserver.warm")
+    count = warm.threads(os.getppid()) if warm is not None and warm.PID == os.getppid() else 1
     if count != 1:
         raise UsageError(f"the fork server has {count} threads: a module named to preload() starts them")

@@ -35,7 +35,8 @@ def _touch() -> None:
 
 
 def _warm() -> None:
-    for module in ("torch._dynamo", "numpy.ma", "tweed.torch.backend", "tweed.attach.run"):
+    ours = ("tweed.torch.backend", "tweed.attach.run", "tweed.workloads.tasks.worker")
+    for module in ("torch._dynamo", "numpy.ma", *ours):
         with suppress(ImportError):
             importlib.import_module(module)
     _touch()

@@ -1,9 +1,10 @@
-"""What the planner is told, what it wants to be done, and why all is over."""
+"""What the planner is told, what it wants to be done, who does it, and why all is over."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, Self
 
 
 class Ready(NamedTuple):
@@ -79,3 +80,45 @@ class End(NamedTuple):
     why: Why
     task: int | None = None
     text: str = ""
+
+
+class Workers(Protocol):
+    """Processes that run tasks, wherever they are, for one map after the other.
+
+    A context manager: leaving it ends all of them.
+
+    Attributes:
+      count: how many there are, numbered from 0.
+    """
+
+    @property
+    def count(self) -> int: ...
+
+    def check(self, name: str) -> None:
+        """Raises UsageError if no worker can be started, or none would find the function of this name."""
+
+    def begin(self, setup: bytearray, payloads: list[bytearray]) -> None:
+        """A map begins: each worker gets `setup`, see `worker`, and says that it is ready for this one.
+
+        Args:
+          payloads: by task, as they are sent.
+        """
+
+    def finish(self, busy: Iterable[int]) -> None:
+        """The map is over: ends the processes of workers that still run a task of it. Does not wait.
+
+        Others take their places when the next map begins: the results of this one are not held up.
+        """
+
+    def run(self, number: int, copy: int, task: int) -> None:
+        """Gives a worker a copy of a task. Does not wait; a worker that has ended gets nothing."""
+
+    def replace(self, number: int) -> None:
+        """Ends the worker's process, if it runs, and starts another one."""
+
+    def wait(self, timeout_s: float | None) -> list[Event]:
+        """What has happened, after waiting for something for `timeout_s` at most (None: without limit)."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...

@@ -20,6 +20,8 @@ LEAST, MOST = 0.5, 8.0
 #: An unneeded copy may run on for this many usual times and at least this many seconds: a new process costs
 #: some 20 ms, and what is nearly done saves it.
 _GRACE_TIMES, _LEAST_GRACE_S = 2.0, 0.25
+#: The first speculative copy of a task is given up after so many times as long as makes a copy late.
+_HOPELESS_TIMES, _LEAST_HOPELESS_S = 10.0, 2.0
 _RECENT = 64
 
 
@@ -46,6 +48,11 @@ class Lateness:
     def late_after_s(self) -> float:
         """Seconds after which a copy is late."""
         return self.usual_s * (1 + self.speculation_delay)
+
+    @property
+    def hopeless_after_s(self) -> float:
+        """Seconds after which the first speculative copy of a task is given up."""
+        return max(_HOPELESS_TIMES * self.late_after_s, _LEAST_HOPELESS_S)
 
     @property
     def grace_s(self) -> float:

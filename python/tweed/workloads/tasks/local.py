@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import selectors
 import signal
@@ -10,29 +9,25 @@ import socket
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from multiprocessing.context import ForkServerProcess
 from typing import Any, Self
 
 from tweed.errors import UsageError
-from tweed.exchange.encoding import unpacked
 from tweed.forkserver import server
+from tweed.forkserver.process import Process
 from tweed.workloads.tasks import worker
 from tweed.workloads.tasks.channel import Channel
-from tweed.workloads.tasks.events import Event, Lost, Raised, Ready, Returned
-from tweed.workloads.tasks.worker import HEAD, Kind
-
-#: A process that has closed its socket is ending; one that has not ended after this many seconds is killed.
-_EXIT_S = 1.0
+from tweed.workloads.tasks.events import Event, Lost
+from tweed.workloads.tasks.worker import HEAD, Kind, heard
 
 
 @dataclass(slots=True, eq=False)
 class _Process:
-    """A worker's process and the way to it; `broken` is what it said why it cannot work."""
+    """A worker's process and the way to it; `has_ended` says that nothing more comes from there."""
 
     number: int
-    process: ForkServerProcess
+    process: Process
     channel: Channel
-    broken: str = ""
+    has_ended: bool = False
 
     def end(self) -> None:
         """Ends the process, whatever it is about, and waits for that."""
@@ -70,6 +65,9 @@ class LocalWorkers:
         self._finalizer = weakref.finalize(self, _end_all, self._running)
         server.start()
 
+    def check(self, name: str) -> None:
+        """Nothing stands against a function of this name: workers have the launcher's modules."""
+
     def begin(self, setup: bytearray, payloads: list[bytearray]) -> None:
         """Another map begins: each worker gets `setup`, see `worker`, and says that it is ready for this one.
 
@@ -98,22 +96,23 @@ class LocalWorkers:
 
     def run(self, number: int, copy: int, task: int) -> None:
         """Gives a worker a copy of a task. Does not wait; a worker that has ended gets nothing."""
-        if entry := self._running.get(number):
+        entry = self._running.get(number)
+        if entry is not None and not entry.has_ended:
             entry.channel.send(HEAD.pack(Kind.TASK, copy), self._payloads[task])
             self._watch(entry)
 
     def replace(self, number: int) -> None:
         """Ends the worker's process, if it runs, and starts another one."""
         if entry := self._running.get(number):
-            self._forget(entry)
-            entry.end()
+            self._end(entry)
         self._start(number)
 
     def wait(self, timeout_s: float | None) -> list[Event]:
         """What has happened, after waiting for something for `timeout_s` at most (None: without limit)."""
         ready = self._selector.select(timeout_s)
         entries = {key.data.number: key.data for key, _ in ready}
-        return [event for number in sorted(entries) for event in self._heard(entries[number])]
+        told = {key.data.number for key, _ in ready if key.fd == key.data.process.sentinel}
+        return [event for number in sorted(entries) for event in self._heard(entries[number], number in told)]
 
     def __enter__(self) -> Self:
         return self
@@ -129,8 +128,9 @@ class LocalWorkers:
         self._prepare(entry)
 
     def _prepare(self, entry: _Process) -> None:
-        entry.channel.send(HEAD.pack(Kind.SETUP, self._map), self._setup)
-        self._watch(entry)
+        if not entry.has_ended:
+            entry.channel.send(HEAD.pack(Kind.SETUP, self._map), self._setup)
+            self._watch(entry)
 
     def _watch(self, entry: _Process) -> None:
         """Waits until the worker takes more, while there is more for it."""
@@ -138,51 +138,55 @@ class LocalWorkers:
         if self._selector.get_key(entry.channel.socket).events != wanted:
             self._selector.modify(entry.channel.socket, wanted, entry)
 
-    def _forget(self, entry: _Process) -> None:
-        del self._running[entry.number]
-        self._selector.unregister(entry.channel.socket)
-        self._selector.unregister(entry.process.sentinel)
-
-    def _heard(self, entry: _Process) -> Iterator[Event]:
-        """What a worker has said; at last, if its process has ended, that it is lost."""
-        entry.channel.flush()
-        is_alive = entry.process.is_alive()
-        try:
-            for message in entry.channel.receive():
-                if event := self._event(entry, message):
-                    yield event
-        except EOFError:
-            entry.process.join(_EXIT_S)
-            is_alive = False
-        if is_alive:
-            self._watch(entry)
-            return
+    def _end(self, entry: _Process) -> None:
+        """Ends the worker's process, and hears nothing more of it."""
         self._forget(entry)
         entry.end()
-        yield Lost(entry.number, entry.broken or _how_it_ended(entry.process))
 
-    def _event(self, entry: _Process, message: bytearray) -> Event | None:
-        kind, number = HEAD.unpack_from(message)
-        content = memoryview(message)[HEAD.size :]
-        match Kind(kind):
-            case Kind.READY:
-                return Ready(entry.number) if number == self._map else None
-            case Kind.RETURNED:
-                return Returned(number, unpacked(content))
-            case Kind.RAISED:
-                return Raised(number, bytes(content).decode())
-            case Kind.BROKEN:
-                entry.broken = f"could not begin:\n{bytes(content).decode()}"
-        return None
+    def _forget(self, entry: _Process) -> None:
+        del self._running[entry.number]
+        if not entry.has_ended:
+            self._selector.unregister(entry.channel.socket)
+        self._selector.unregister(entry.process.sentinel)
+
+    def _heard(self, entry: _Process, is_told_of: bool) -> Iterator[Event]:
+        """What a worker has said; at last, if its process has ended or cannot work, that it is lost.
+
+        Args:
+          is_told_of: by the fork server: the process has begun, or ended.
+        """
+        entry.channel.flush()
+        is_alive = not is_told_of or entry.process.is_alive()
+        try:
+            for message in entry.channel.receive():
+                event = heard(entry.number, message, self._map)
+                if isinstance(event, Lost):
+                    self._end(entry)
+                    yield event
+                    return
+                if event is not None:
+                    yield event
+        except EOFError:
+            self._hang_up(entry)
+        if not is_alive:
+            self._end(entry)
+            yield Lost(entry.number, _how_it_ended(entry.process))
+        elif not entry.has_ended:
+            self._watch(entry)
+
+    def _hang_up(self, entry: _Process) -> None:
+        """A worker has closed its socket: it is ending, or is killed. The fork server tells when it has."""
+        if not entry.has_ended:
+            entry.has_ended = True
+            self._selector.unregister(entry.channel.socket)
+            entry.process.kill()
 
 
 def _started(number: int) -> _Process:
     ours, theirs = socket.socketpair()
     environment = dict(os.environ) | server.ONE_THREAD
     name = f"task worker {number}"
-    process = multiprocessing.get_context("forkserver").Process(
-        target=worker.enter, args=(theirs, environment), name=name
-    )
+    process = Process(target=worker.enter, args=(theirs, environment), name=name)
     try:
         process.start()
     except BaseException:  # Ctrl-C while the server warms up: a worker that comes of it finds no launcher
@@ -193,7 +197,7 @@ def _started(number: int) -> _Process:
     return _Process(number, process, Channel(ours))
 
 
-def _how_it_ended(process: ForkServerProcess) -> str:
+def _how_it_ended(process: Process) -> str:
     code = process.exitcode
     if code is not None and code < 0:
         return f"died of {signal.Signals(-code).name}"

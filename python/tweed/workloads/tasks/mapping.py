@@ -12,7 +12,7 @@ from typing import Any
 
 from tweed.errors import UsageError
 from tweed.exchange.encoding import packed
-from tweed.workloads.tasks.events import Enough, Run
+from tweed.workloads.tasks.events import Enough, Run, Workers
 from tweed.workloads.tasks.failures import failure
 from tweed.workloads.tasks.functions import name_of
 from tweed.workloads.tasks.lateness import Lateness
@@ -29,7 +29,7 @@ def map_tasks(  # noqa: PLR0913 - options of a user, by their names
     *,
     shared: Any = None,
     enough: Callable[[Mapping[int, Any]], bool] | None = None,
-    workers: int | LocalWorkers | None = None,
+    workers: int | Workers | None = None,
     speculation: bool = True,
     deadline_s: float | None = None,
     progress: Progress | None = None,
@@ -47,7 +47,7 @@ def map_tasks(  # noqa: PLR0913 - options of a user, by their names
       enough: is called with the results so far, by task, after each that counts. True: no more are needed,
         and what still runs is ended.
       workers: how many processes are started; None: as many as this process may use cores; or workers that
-        stand, for many maps.
+        stand, for many maps: `LocalWorkers`, or `RayWorkers` on a Ray cluster.
       speculation: whether a task that is late is run by a second worker as well.
       deadline_s: seconds that all of it may take; None: without limit. A first call waits for the fork server
         in any case.
@@ -73,6 +73,8 @@ def map_tasks(  # noqa: PLR0913 - options of a user, by their names
     if deadline_s is not None and not deadline_s > 0:
         raise UsageError(f"a deadline of {deadline_s} s cannot be: give seconds above 0")
     name = name_of(function)
+    if not (workers is None or isinstance(workers, int)):
+        workers.check(name)
     messages = [_sendable(payload, f"payload {task}") for task, payload in enumerate(payloads)]
     setup = _sendable((name, shared is not None, shared), "what is shared")
     if not messages:
@@ -91,11 +93,11 @@ def map_tasks(  # noqa: PLR0913 - options of a user, by their names
     return dict(sorted(planner.results.items()))
 
 
-def _standing(workers: int | LocalWorkers | None, tasks: int) -> AbstractContextManager[LocalWorkers]:
+def _standing(workers: int | Workers | None, tasks: int) -> AbstractContextManager[Workers]:
     """These workers, or processes for one map, no more than it has tasks."""
-    if isinstance(workers, LocalWorkers):
-        return nullcontext(workers)
-    return LocalWorkers(min(len(os.sched_getaffinity(0)) if workers is None else workers, tasks))
+    if workers is None or isinstance(workers, int):
+        return LocalWorkers(min(len(os.sched_getaffinity(0)) if workers is None else workers, tasks))
+    return nullcontext(workers)
 
 
 def _sendable(value: Any, what: str) -> bytearray:
@@ -107,7 +109,7 @@ def _sendable(value: Any, what: str) -> bytearray:
 
 def _drive(
     planner: Planner,
-    workers: LocalWorkers,
+    workers: Workers,
     enough: Callable[[Mapping[int, Any]], bool] | None,
     progress: Progress | None,
 ) -> None:

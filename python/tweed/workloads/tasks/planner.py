@@ -13,6 +13,7 @@ to a worker it is a *copy* with a number of its own. A task that is late gets a 
     IDLE        a task waits; else one is late and has one copy           BUSY
     BUSY        its copy returns                                          IDLE
                 its task is counted by the other copy                     UNNEEDED
+                its copy is speculative, and late many times over         ENDED
     UNNEEDED    its copy returns, and is thrown away                      IDLE
                 the grace is over                                         ENDED
     any         its process is lost                                       ENDED, or FAILED after `MOST_STARTS`
@@ -25,6 +26,9 @@ then, and nothing that comes counts.
 
 Events may come twice, and late: a copy that is no longer under way is not known. The caller says nothing of a
 process after its loss or its replacement but what its copies returned.
+
+Where both copies of a task hang, the speculative one is given up and made again, each time after twice as
+long. The first one stays: a task that takes very long is not begun anew.
 
 What cannot happen: a task counts twice; a third copy of a task runs; a speculative copy goes out while a task
 waits; a worker has two copies.
@@ -81,7 +85,7 @@ class Copy(NamedTuple):
 
 @dataclass(slots=True)
 class _Worker:
-    """A worker: its copy, if any, until when that may run on unneeded, and losses before it was ready."""
+    """A worker: its copy, if any, until when that may run, and losses before it was ready."""
 
     state: State = State.STARTING
     copy: int | None = None
@@ -120,6 +124,7 @@ class Planner:
     _workers: list[_Worker] = field(default_factory=list)
     _copies: dict[int, Copy] = field(default_factory=dict)
     _losses: Counter[int] = field(default_factory=Counter)
+    _speculations: Counter[int] = field(default_factory=Counter)
     _given: int = 0
 
     def __post_init__(self) -> None:
@@ -215,7 +220,9 @@ class Planner:
         self._losses[task] += 1
         if self._losses[task] >= self.most_losses:
             self.end = End(Why.FATAL, task, why)
-        elif all(other.task != task for other in self._copies.values()):
+        elif others := [other for other in self._copies.values() if other.task == task]:
+            self._workers[others[0].worker].until = math.inf  # it is the first copy now
+        else:
             self._waiting.appendleft(task)
 
     def _replacements(self, now: float) -> Iterator[Replace]:
@@ -237,14 +244,20 @@ class Planner:
             if self._waiting:
                 yield self._assigned(worker, self._waiting.popleft(), now, is_speculative=False)
             elif late:
-                self.speculative += 1
-                yield self._assigned(worker, late.popleft(), now, is_speculative=True)
+                yield self._speculated(worker, late.popleft(), now)
 
     def _only_copies(self) -> list[Copy]:
         """Copies that are needed and alone for their tasks, the oldest first."""
         needed = self.under_way()
         copies = Counter(copy.task for copy in needed)
         return [copy for copy in needed if copies[copy.task] == 1]
+
+    def _speculated(self, number: int, task: int, now: float) -> Run:
+        run = self._assigned(number, task, now, is_speculative=True)
+        self._workers[number].until = now + self.lateness.hopeless_after_s * 2 ** self._speculations[task]
+        self._speculations[task] += 1
+        self.speculative += 1
+        return run
 
     def _assigned(self, number: int, task: int, now: float, *, is_speculative: bool) -> Run:
         copy = Copy(self._given, task, number, now, is_speculative)

@@ -27,6 +27,11 @@ from typing import Any, NoReturn
 from tweed.exchange.encoding import packed, unpacked
 from tweed.forkserver import child
 from tweed.workloads.tasks import channel, functions
+from tweed.workloads.tasks.events import Event, Lost, Raised, Ready, Returned
+
+Buffer = bytes | bytearray | memoryview
+#: What a worker says, in two parts: a head, and what follows it.
+Message = tuple[bytes, bytes | bytearray]
 
 
 class Kind(IntEnum):
@@ -64,23 +69,60 @@ def serve(end: socket.socket) -> None:
     """Runs tasks that come through `end`. Raises EOFError or OSError when the other end is gone."""
     run: Callable[[Any], Any] | None = None
     while True:
-        message = channel.receive(end)
-        kind, number = HEAD.unpack_from(message)
-        content = memoryview(message)[HEAD.size :]
+        received = channel.receive(end)
+        kind, number = HEAD.unpack_from(received)
+        content = memoryview(received)[HEAD.size :]
         if kind == Kind.TASK:
             assert run is not None  # a setup comes first
-            outcome, result = _outcome(run, content)
-            channel.send(end, HEAD.pack(outcome, number), result)
+            channel.send(end, *answer(run, number, content))
             continue
-        try:
-            run = _prepared(content)
-        except Exception:  # noqa: BLE001 whatever a module raises while it is imported is the launcher's to judge
-            channel.send(end, HEAD.pack(Kind.BROKEN, number), traceback.format_exc().encode())
+        run, message = begun(number, content)
+        channel.send(end, *message)
+        if run is None:
             return
-        channel.send(end, HEAD.pack(Kind.READY, number))
 
 
-def _prepared(setup: memoryview) -> Callable[[Any], Any]:
+def begun(number: int, setup: Buffer) -> tuple[Callable[[Any], Any] | None, Message]:
+    """What is called with a payload, None if that cannot be; and what the launcher is told of it.
+
+    Args:
+      number: of the map.
+    """
+    try:
+        run = _prepared(setup)
+    except Exception:  # noqa: BLE001 whatever a module raises while it is imported is the launcher's to judge
+        return None, (HEAD.pack(Kind.BROKEN, number), traceback.format_exc().encode())
+    return run, (HEAD.pack(Kind.READY, number), b"")
+
+
+def answer(run: Callable[[Any], Any], copy: int, payload: Buffer) -> Message:
+    """Runs a copy of a task. Returns what the launcher is told of it."""
+    try:
+        return HEAD.pack(Kind.RETURNED, copy), packed(run(unpacked(payload)), classes=())
+    except BaseException:  # noqa: BLE001 whatever ended the function is the launcher's to judge
+        return HEAD.pack(Kind.RAISED, copy), traceback.format_exc().encode()
+
+
+def heard(worker: int, message: Buffer, current: int) -> Event | None:
+    """The launcher's side: what it means that a worker sent this message; None: of an earlier map.
+
+    Args:
+      current: the number of the map that is under way.
+    """
+    kind, number = HEAD.unpack_from(message)
+    content = memoryview(message)[HEAD.size :]
+    match Kind(kind):
+        case Kind.READY:
+            return Ready(worker) if number == current else None
+        case Kind.RETURNED:
+            return Returned(number, unpacked(content))
+        case Kind.RAISED:
+            return Raised(number, bytes(content).decode())
+        case _:
+            return Lost(worker, f"could not begin:\n{bytes(content).decode()}")
+
+
+def _prepared(setup: Buffer) -> Callable[[Any], Any]:
     """What is called with a payload."""
     import torch
 
@@ -89,10 +131,3 @@ def _prepared(setup: memoryview) -> Callable[[Any], Any]:
     name, has_shared, shared = unpacked(setup)
     function = functions.found(name)
     return (lambda payload: function(payload, shared)) if has_shared else function
-
-
-def _outcome(run: Callable[[Any], Any], payload: memoryview) -> tuple[Kind, bytes | bytearray]:
-    try:
-        return Kind.RETURNED, packed(run(unpacked(payload)), classes=())
-    except BaseException:  # noqa: BLE001 whatever ended the function is the launcher's to judge
-        return Kind.RAISED, traceback.format_exc().encode()
