@@ -20,6 +20,7 @@ from bench import (
     shared,
     sparse,
     tabled,
+    tasks,
     virtual_hub,
 )
 from bench.cases import OURS, PEERS, cases
@@ -140,6 +141,7 @@ def goals(rows: Sequence[Row]) -> str:
         _between_sites,
         _built,
         _virtual,
+        _tasks,
     )
     body = [_line(verdict) for kind in kinds for verdict in kind(rows)]
     return f"## Goals\n\n{grid(('of', 'goal', 'measured', 'reached'), body)}" if body else ""
@@ -308,3 +310,16 @@ def _virtual(rows: Sequence[Row]) -> Iterator[Verdict]:
     for steps, factor in flower.factors(rows):
         what = f"federated averaging, {flower.CLIENTS} clients, {steps} local steps"
         yield _factor(what, "Flower", TIMES_FLOWER, factor)
+
+
+def _tasks(rows: Sequence[Row]) -> Iterator[Verdict]:
+    for row in rows:
+        is_ours = row["part"] == tasks.PART and row["side"] == tasks.OURS
+        if is_ours and row["where"] == tasks.HERE and not row["with_deaths"]:
+            what, took = f"{row['tasks']:,} tasks of 10 ms on {tasks.WORKERS} workers", tasks.ratio(row)
+            goal = f"at most {tasks.GOAL:g} times work over workers"
+            yield Verdict(what, goal, f"{digits(took)} times", took <= tasks.GOAL)
+    for (where, side), cost in tasks.deaths_cost(rows).items():
+        if side == tasks.OURS and where == tasks.HERE:
+            what, most = "the same where 5 % of the tasks kill their worker", tasks.GOAL_DEATHS
+            yield Verdict(what, f"at most {most:g} times as long", f"{digits(cost)} times", cost <= most)

@@ -27,6 +27,7 @@ from bench import (
     schedules,
     shared,
     sparse,
+    tasks,
     training,
     virtual_hub,
 )
@@ -58,6 +59,7 @@ FULL: dict[str, Part] = {
     "behind NAT": lambda: behind_nat.rows(behind_nat.FULL),
     "neighbours": lambda: neighbours.rows(neighbours.FULL),
     "loops": lambda: loops.rows(loops.FULL),
+    "tasks": lambda: tasks.rows(tasks.FULL),
     "schedules": lambda: schedules.built((8, 64, 512)),
     "simulator": lambda: schedules.events((8, 64, 512)),
     "builders": lambda: builders.built(builders.FULL),
@@ -82,6 +84,7 @@ QUICK: dict[str, Part] = {
     "live hub": lambda: live_hub.rows(live_hub.QUICK),
     "reconfigure": lambda: regrouped.rows(regrouped.QUICK),
     "neighbours": lambda: neighbours.rows(neighbours.QUICK),
+    "tasks": lambda: tasks.rows(tasks.QUICK),
     "builders": lambda: builders.built(builders.QUICK),
     "fitted": lambda: fitting.measured(fitting.QUICK),
 }

@@ -26,6 +26,7 @@ from bench import (
     sent,
     sparse,
     tabled,
+    tasks,
     virtual_hub,
 )
 from bench.networks import PART
@@ -100,6 +101,7 @@ _SECTIONS = (
     behind_nat.table,
     neighbours.table,
     loops.table,
+    tasks.table,
     pictures.builders,
     foreseen.schedules,
 )
