@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tweed.compress import Chain, Half, Identity, Quantise, RandomK, Sign, Threshold, TopK
-from tweed.errors import DataError, StrategyError
+from tweed.errors import DataError, StrategyError, UsageError
 from tweed.exchange.stages import DTYPES, Cut
 from tweed.simulate.stages import stage_links
 
 CUTS = [
-    Cut(), Cut(Threshold(0.1, 3), Identity()), Cut(TopK(0.2), Threshold(0.5)), Cut(Half(), Half("float16")),
+    Cut(), Cut(Threshold(0.1, 3), Identity(), False), Cut(TopK(0.2), Threshold(0.5)), Cut(warm_up=1),
+    Cut(Half(), Half("float16")),
     Cut(Identity(), Identity()), Cut(Quantise(8), Quantise(8)), Cut(Chain(TopK(0.1), Sign(64)), Sign()),
 ]  # fmt: skip
 every_cut = pytest.mark.parametrize("cut", CUTS, ids=repr)
@@ -83,7 +84,7 @@ def test_a_cut_is_a_mask_to_both_passes() -> None:
 
 
 def test_batches_may_be_under_way_at_once() -> None:
-    first, second = stage_links(Cut(Threshold(0.3, dense_below=0), Identity()))
+    first, second = stage_links(Cut(Threshold(0.3, dense_below=0), Identity(), False))
     xs = [activations(seed, 5, 7).requires_grad_() for seed in range(3)]
     zeros = [first.send(x) for x in xs]
     for factor, y in enumerate([second.receive() for _ in xs], start=1):
@@ -113,15 +114,34 @@ def test_what_is_not_finite_crosses_as_it_is(bad: float) -> None:
 
 
 @pytest.mark.parametrize("rows", [128, 7])
-def test_twenty_times_fewer_values_and_bytes_cross_each_way(rows: int) -> None:
+def test_twenty_times_fewer_bytes_cross(rows: int) -> None:
     first, second = stage_links(Cut())
     for step in range(40):
         zero = first.send(activations(step, rows, 500).requires_grad_())
         second.receive().square().sum().backward()
         zero.backward()
     dense = 40 * rows * 500
-    assert first.values_sent == second.values_sent <= dense / 20
-    assert first.bytes_sent < 4 * dense / 25 and second.bytes_sent < 4 * dense / 60
+    assert first.values_sent == second.values_sent == dense * 14 // 100
+    assert first.bytes_sent <= 4 * dense / 20 and second.bytes_sent < 4 * dense / 45
+
+
+def test_each_sample_sends_its_largest_activations() -> None:
+    x = torch.tensor([[1.0, 2.0, 3.0, 4.0], [100.0, 200.0, 300.0, -400.0]])
+    cut = Cut(TopK(0.25, per_tensor=True), Identity())
+    values, _ = cut.decode(cut.encode(x, cut.start_activations())[0])
+    assert values.tolist() == [[0, 0, 0, 4], [0, 0, 0, -400]]
+    batch = Cut(TopK(0.25, per_tensor=True), Identity(), each_sample=False)
+    values, _ = batch.decode(batch.encode(x, batch.start_activations())[0])
+    assert values.tolist() == [[0, 0, 0, 0], [0, 0, 300, -400]]
+
+
+def test_all_of_the_first_batches_cross() -> None:
+    cut, counts = Cut(warm_up=2), []
+    state = cut.start_activations()
+    for step in range(3):
+        _, sent, state = cut.encode(activations(step, 10, 100), state)
+        counts.append(sent.count)
+    assert counts == [1000, 1000, 140]
 
 
 def test_a_link_goes_on_from_what_was_stored() -> None:
@@ -145,6 +165,10 @@ def test_a_link_goes_on_from_what_was_stored() -> None:
 def test_what_cannot_cross_is_refused() -> None:
     with pytest.raises(StrategyError, match=r"gradients=RandomK"):
         Cut(gradients=RandomK(0.1))
+    with pytest.raises(StrategyError, match="each_sample does not go with activations=Threshold"):
+        Cut(Threshold(0.1))
+    with pytest.raises(UsageError, match="warm_up=-1"):
+        Cut(warm_up=-1)
     cut = Cut()
     for x in (torch.zeros(3, dtype=torch.int64), torch.zeros([1] * 6)):
         with pytest.raises(DataError, match="cannot cross"):

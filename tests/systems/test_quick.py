@@ -26,7 +26,7 @@ QUICK: dict[str, tuple[int | None, list[str], list[str]]] = {
     ),
     "cser": (3 * 6, ["Goals", "What is learned: digits"], []),
     "dct": (
-        6 + 3 * 8,
+        6 + 3 * 10,
         ["Goals", "What is learned and sent", "Two stages of a model", "Encoding", "To keep in mind"],
         [
             "digits: DCT sends within 1.2× of what was asked for from step 10 on",

@@ -15,7 +15,7 @@ from tweed.simulate.stages import stage_links
 from tweed.testbed import run_ranks
 from tweed.torch import Cut, stage_link
 
-CUTS = {"default": Cut(), "as published": Cut(Threshold(0.1, 3), Identity())}
+CUTS = {"default": Cut(), "as published": Cut(Threshold(0.1, 3), Identity(), False)}
 BATCHES = 6
 
 

@@ -31,16 +31,17 @@ from tweed.compress import (
     Packet,
     Quantise,
     Spec,
-    Threshold,
+    TopK,
     Turn,
     Values,
     unpack,
 )
 from tweed.compress.native.sparse import all_finite, gather, scatter_add
-from tweed.errors import DataError, StrategyError
+from tweed.errors import DataError, StrategyError, UsageError
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _HEAD_BYTES = 64
+_WARM = Quantise(8, nearest=True)
 _MOST_DIMENSIONS = 5
 
 
@@ -81,10 +82,14 @@ class Cut:
     have become on one machine.
 
     Args:
-      activations: the codec of activations, of a whole batch side by side.
+      activations: the codec of activations.
       gradients: the codec of the gradients of those that were sent.
+      each_sample: to the codec of activations, each row of the first dimension is a tensor, so that one with
+        `per_tensor` chooses from each sample alone; otherwise the whole batch is one tensor.
+      warm_up: batches at first of which all values cross, in 8 bits.
 
-    Raises: StrategyError for a codec whose packets are sums only.
+    Raises: StrategyError for a codec whose packets are sums only, and with `each_sample` for one that keeps
+      something from batch to batch; UsageError for a warm-up below 0.
     Cost: 64 bytes and a packet of each codec per batch; memory for the places of what was sent, until the
       backward pass.
     Source: DCT, arXiv 2010.08899, 2021 (DCT-MP), whose thresholds live for a fixed number of batches, and
@@ -92,8 +97,8 @@ class Cut:
 
     Example:
       >>> import torch
-      >>> from tweed.compress import Identity, Threshold
-      >>> cut = Cut(Threshold(0.25, dense_below=0), Identity())
+      >>> from tweed.compress import Identity, TopK
+      >>> cut = Cut(TopK(0.25), Identity(), each_sample=False)
       >>> message, sent, _ = cut.encode(torch.tensor([[1.0, -5.0], [2.0, 0.5]]), cut.start_activations())
       >>> values, _ = cut.decode(message)
       >>> values.tolist(), sent.places.tolist()
@@ -101,11 +106,20 @@ class Cut:
     """
 
     activations: Compressor[Any] = field(
-        default_factory=lambda: Chain(Threshold(0.05, dense_below=0), Quantise(8, nearest=True))
+        default_factory=lambda: Chain(TopK(0.14, per_tensor=True), Quantise(4, nearest=True))
     )
-    gradients: Compressor[Any] = field(default_factory=lambda: Quantise(8))
+    gradients: Compressor[Any] = field(default_factory=lambda: Quantise(4))
+    each_sample: bool = True
+    warm_up: int = 0
 
     def __post_init__(self) -> None:
+        if self.warm_up < 0:
+            raise UsageError(f"Cut: warm_up={self.warm_up!r} is to be a number of batches, or 0")
+        if self.each_sample and self.start_activations().codec is not None:
+            raise StrategyError(
+                f"Cut with each_sample does not go with activations={self.activations!r}, which keeps "
+                "something of each tensor, and samples change: take TopK, or each_sample=False"
+            )
         for name, codec in (("activations", self.activations), ("gradients", self.gradients)):
             if codec.sums and not isinstance(codec, Half | Identity):
                 raise StrategyError(
@@ -136,7 +150,7 @@ class Cut:
         """
         if x.dtype not in DTYPES or x.dim() > _MOST_DIMENSIONS:
             raise DataError(f"activations of {x.dtype} {list(x.shape)} cannot cross: give floats")
-        packet, state = _encoded(self.activations, x, state)
+        packet, state = self._encoded(self.activations, x, state)
         places = packet.indices if isinstance(packet, Entries) else None
         sent = Sent(tuple(x.shape), x.dtype, places, wants_gradient)
         return torch.cat([_head(sent, x.device), packet.pack()]), sent, state
@@ -160,7 +174,7 @@ class Cut:
         values = gradient.detach().reshape(-1).float().contiguous()
         if sent.places is not None:
             values = gather(values, sent.places)
-        packet, state = _encoded(self.gradients, values, state)
+        packet, state = self._encoded(self.gradients, values, state)
         return packet.pack(), state
 
     def decode_gradient(self, message: Tensor, sent: Sent) -> Tensor:
@@ -177,14 +191,17 @@ class Cut:
             scatter_add(values, sent.places, some)
         return values.view(sent.shape).to(sent.dtype)
 
-
-def _encoded(codec: Compressor[Any], x: Tensor, state: CutState) -> tuple[Packet, CutState]:
-    values = x.detach().reshape(-1).to(torch.float32, copy=True)
-    if not all_finite(values):
-        return Values(values, len(values)), state
-    turn = Turn(Spec(((len(values),),)), state.crossings)
-    packet, kept = codec.encode(values, state.codec, turn)
-    return packet, CutState(kept, state.crossings + 1)
+    def _encoded(self, codec: Compressor[Any], x: Tensor, state: CutState) -> tuple[Packet, CutState]:
+        values = x.detach().reshape(-1).to(torch.float32, copy=True)
+        if not all_finite(values):
+            return Values(values, len(values)), state
+        by_sample = self.each_sample and x.dim() > 1 and x.numel()
+        spec = Spec(((x[0].numel(),),) * len(x) if by_sample else ((x.numel(),),))
+        turn = Turn(spec, state.crossings)
+        if state.crossings < self.warm_up:
+            return _WARM.encode(values, None, turn)[0], CutState(state.codec, state.crossings + 1)
+        packet, kept = codec.encode(values, state.codec, turn)
+        return packet, CutState(kept, state.crossings + 1)
 
 
 def _head(sent: Sent, device: torch.device) -> Tensor:

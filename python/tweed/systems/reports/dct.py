@@ -14,10 +14,13 @@ from tweed.report.study import Plot, Section, Study, Table
 DENSE, DCT, PUBLISHED = "dense", "DCT", "DCT, life span 1,000"
 EACH, NO_MEMORY = "top-k each step", "DCT, nothing fed back"
 ONE, CUT, TENTH = "one machine", "DCT, two stages", "DCT, two stages, a tenth"
+SAMPLES, WARM = "14 % of each sample, 4 bits", "the same, all of 47 batches first"
 #: Stands for a life span where a controller holds the threshold.
 HELD = -1
 #: The day since when the goals stand.
 FIXED = "2026-11-23"
+#: The same, of goals for cuts that choose from each sample.
+FIXED_SAMPLES = "2026-11-28"
 #: A difference in points that counts as none.
 POINTS = 0.5
 #: So many times the values asked for may be sent, from this step on.
@@ -55,7 +58,10 @@ def study(lines: Sequence[Line], workers: int) -> Study:
         goal for task in values(trainings, "task") for goal in _quality(where(trainings, task=task), task)
     ]
     found += [goal for task in values(stages, "task") for goal in _cut(where(stages, task=task), task)]
-    parts = [Section("Goals", tables=[goals([*found, *_overhead(encodings)], fixed=FIXED)])]
+    later = [goal for task in values(stages, "task") for goal in _samples(where(stages, task=task), task)]
+    tables = [goals([*found, *_overhead(encodings)], fixed=FIXED)]
+    tables += [goals(later, "goal, added after the first report", FIXED_SAMPLES)] if later else []
+    parts = [Section("Goals", tables=tables)]
     parts += [_learned(trainings)] if trainings else []
     parts += [_crossed(stages)] if stages else []
     parts += [_encoding(encodings)] if encodings else []
@@ -121,6 +127,19 @@ def _cut(lines: Sequence[Line], task: str) -> Iterator[Goal]:
         found = f"{1 / few:.1f}× values; bytes: {1 / there:.1f}× forwards, {1 / back:.1f}× backwards"
         counted = max(there, back, few if label == CUT else 0.0)
         yield goal, found, round(1 / counted, 6) >= FEWER_STAGES
+
+
+def _samples(lines: Sequence[Line], task: str) -> Iterator[Goal]:
+    theirs = where(lines, method=ONE)
+    for label in (SAMPLES, WARM):
+        mine = where(lines, method=label)
+        yield of_points(f"{task}: {label}: within 1 point of one machine", differences(mine, theirs), -1.0)
+        goal = f"{task}: {label}: {FEWER_STAGES}× fewer bytes cross, both ways together"
+        if not mine:
+            yield missing(goal)
+            continue
+        both = (mean(mine, "forward_share") or 1.0) + (mean(mine, "backward_share") or 1.0)
+        yield goal, f"{2 / both:.1f}×", 2 / both >= FEWER_STAGES
 
 
 def per_step(encodings: Mapping[int, Line], life_span: int) -> float:
