@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tweed.data.coding.product_times import best_k, replicated_s
 from tweed.data.coding.times import Stragglers
 from tweed.experiments.notes import Notes
+from tweed.forkserver import server
 from tweed.testbed import Speed
 from tweed.workloads.coded import CodedMatrix
 from tweed.workloads.tasks import LocalWorkers, map_tasks
@@ -80,6 +81,7 @@ def live(notes: Notes, n: int, mu: float, products: int) -> None:
     if notes.has(kind="live", n=n, mu=mu):
         return
     notes.log(f"{products} products by {n} live workers, mu {mu:g}")
+    server.preload(__name__)  # workers that are replaced find it imported
     model, random = Stragglers(1.0, mu), np.random.default_rng(1)
     matrix, x = random.normal(size=(ROWS, COLUMNS)), random.normal(size=COLUMNS)
     firsts, spares = (model.task_s(n, products, seed) for seed in (2, 3))
