@@ -199,6 +199,17 @@ def test_it_agrees_with_the_rate_network() -> None:
     torch.testing.assert_close(weight.grad, gradient(Plain()))
 
 
+def test_second_derivatives_are_refused() -> None:
+    weight = torch.tensor(0.5, requires_grad=True)
+    point = fixed_point(lambda r: weight * r + 1, torch.zeros(1, 1))
+    with pytest.raises(UsageError, match="no second derivative"):
+        torch.autograd.grad(point.sum(), weight, create_graph=True)
+    net, x = network(Plain()), samples()
+    (found,) = torch.autograd.grad(loss_of(net, x), net.recurrent.weight, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        found.sum().backward()  # type: ignore[no-untyped-call]
+
+
 def test_nothing_is_kept_without_gradients() -> None:
     with torch.no_grad():
         assert not fixed_point(lambda r: r / 2 + 1, torch.zeros(1, 1)).requires_grad

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from tweed.errors import UsageError
 from tweed.workloads.fixed_points.solvers import Anderson, Solver
 
 
@@ -27,7 +28,8 @@ def fixed_point(
       solver: of the point; None: `Anderson()`.
       backward: of the gradient; None: as `solver`.
 
-    Raises: DataError where a solver does: a value that is not finite, or no fixed point.
+    Raises: DataError where a solver does: a value that is not finite, or no fixed point; so does the backward
+      pass, which raises UsageError where it is to be differentiated again.
     Cost: the maps of a solver, and one more; in the backward pass as many of its vector-Jacobian products.
     Source: Bai, Kolter, Koltun, "Deep equilibrium models", NeurIPS 2019.
 
@@ -50,6 +52,9 @@ def fixed_point(
     end = map(begin)
 
     def solve(error: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            raise UsageError("fixed_point has no second derivative: leave create_graph out of backward")
+
         def adjoint(v: Tensor) -> Tensor:
             (moved,) = torch.autograd.grad(end, begin, v, retain_graph=True)
             return moved + error

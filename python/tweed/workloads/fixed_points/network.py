@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from tweed.errors import UsageError
 from tweed.workloads.fixed_points.rules import Plain, Rule, State, solved
@@ -85,6 +86,7 @@ class _Rest(torch.autograd.Function):
         return state.rates.clone()
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *errors: Tensor) -> tuple[Tensor | None, ...]:
         """Returns the gradients of the linear map's output, and of x if it wants one."""
         state = State(*ctx.saved_tensors)

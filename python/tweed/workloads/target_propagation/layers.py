@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from tweed.errors import DataError
 from tweed.workloads.target_propagation.feedback import Feedback
@@ -118,6 +119,7 @@ class _Target(torch.autograd.Function):
         return out.view_as(out)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *apart: Tensor) -> tuple[Tensor, Tensor | None, None]:
         out, h = ctx.saved_tensors
         below = ctx.layer.below(h, out, _finite(apart[0])) if ctx.needs_input_grad[1] else None
@@ -130,6 +132,7 @@ class _Doubled(torch.autograd.Function):
         return out.view_as(out)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *apart: Tensor) -> Tensor:
         return _doubled(_finite(apart[0]))
 
@@ -141,6 +144,7 @@ class _First(torch.autograd.Function):
         return outputs.view_as(outputs)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor, None]:
         return ctx.beta * len(gradient[0]) * gradient[0], None
 
