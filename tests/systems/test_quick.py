@@ -37,9 +37,9 @@ QUICK: dict[str, tuple[int | None, list[str], list[str]]] = {
         ],
     ),
     "fixed_points": (
-        3 * (1 + 1 + 1) + 3 * 5 + 5,
+        3 * (1 + 1 + 1) + 1 + 3 * 5 + 5,
         ["Goals", "Pictures of digits", "Linear task", "Steps", "To keep in mind"],
-        ["the linearised rule: no eigenvalue's real part goes past 1"],
+        ["the linearised: no eigenvalue's real part goes past 1"],
     ),
     "double_ml": (
         2 * 2 * 2 + 4 + 2 + 1 + 2 * has_package() + 4 + 3 + 2 * 2 * 5,

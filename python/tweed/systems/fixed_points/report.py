@@ -15,6 +15,8 @@ from tweed.report.study import Plot, Section, Study, Table
 FIXED = "2026-11-28"
 #: Learning rates of the linear task, and sizes of networks with batches whose steps are timed.
 RATES = (0.03, 0.1, 0.3, 1.0, 3.0)
+#: The linearised rule at the rate that was best in the paper: its key, and that rate.
+AS_PUBLISHED, PUBLISHED = "linearised, rate 0.25", 0.25
 SIZES = ((300, 512), (1000, 32))
 #: How the gradient is found.
 WAYS = {"plain, equations": "equations, as in the paper's code", "plain": "the gradient by Anderson's mixing"}
@@ -30,9 +32,11 @@ def study(lines: Sequence[Line]) -> Study:
 def _goals(lines: Sequence[Line]) -> Iterator[Goal]:
     yield _accuracy(lines, "linearised", "at least 85 %", 0.85)
     yield _accuracy(lines, "plain", "at most 70 %, at its best rate", 0.70)
-    goal = "the linearised rule: no eigenvalue's real part goes past 1"
-    radii = [line["eigenvalue"] for line in where(lines, kind="pictures", rule="linearised")]
-    yield (goal, f"at most {max(radii):.2f}", max(radii) < 1) if radii else missing(goal)
+    yield _accuracy(lines, AS_PUBLISHED, "at least 85 %", 0.85)
+    for rule in ("linearised", AS_PUBLISHED):
+        goal = f"the {rule}: no eigenvalue's real part goes past 1"
+        radii = [line["eigenvalue"] for line in where(lines, kind="pictures", rule=rule)]
+        yield (goal, f"at most {max(radii):.2f}", max(radii) < 1) if radii else missing(goal)
     for size, _ in SIZES:
         for rule in ("plain, equations", "plain"):
             ratio = _quicker(lines, size, rule)
@@ -50,7 +54,7 @@ def _goals(lines: Sequence[Line]) -> Iterator[Goal]:
 
 def _accuracy(lines: Sequence[Line], rule: str, words: str, bound: float) -> Goal:
     """The linearised rule is to be above its bound, the gradient below, in all seeds."""
-    goal = f"MNIST, three epochs: the {'gradient' if rule == 'plain' else f'{rule} rule'} {words}"
+    goal = f"MNIST, three epochs: the {'gradient' if rule == 'plain' else rule} {words}"
     found = [line["accuracy"] for line in where(lines, kind="pictures", rule=rule)]
     if not found:
         return missing(goal)
@@ -121,8 +125,11 @@ def _words() -> Section:
         "Pictures: 300 rates (tanh) between fixed random weights; the recurrent ones learn, by plain SGD "
         "with batches of 512, 354 steps. Rates are followed for five time constants in 50 steps of Euler's, "
         "whether they rest or not, as the paper's code does in 500.",
-        "Each rule trains at its own best rate, searched by factors of 2.5 with a seed that is not judged. A "
-        "training in which rates grow without bound counts as 0 %.",
+        "Each rule trains at its own best rate, searched by factors of 2.5 with a seed that is not judged; the "
+        "linearised one also at the rate that was best in the paper. A training in which rates grow without "
+        "bound counts as 0 %. Accuracy is of all test samples at the end, and of every fifth before.",
+        "A first run looked at the first 2,000 test samples alone, which are harder ones: there the linearised "
+        "rule had 85.1 % at its best rate, 0.625, and the gradient 32.1 %.",
         "Linear task: 200 rates, 100 samples, targets of another linear network with noise; all samples in "
         "each of 1,000 steps. Rates rest where a solver of equations says. Loss below 1 has learned noise.",
         "Steps are timed in turns on one thread, with the forward pass, which is the same for all rules. The "
