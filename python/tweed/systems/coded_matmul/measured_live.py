@@ -19,6 +19,7 @@ from tweed.experiments.notes import Notes
 from tweed.forkserver import server
 from tweed.testbed import Speed
 from tweed.workloads.coded import CodedMatrix
+from tweed.workloads.coded.simulated import coded
 from tweed.workloads.tasks import LocalWorkers, map_tasks
 
 #: Of the matrix: small, as its computing is slept.
@@ -76,15 +77,15 @@ def schemes(matrix: NDArray[Any], n: int, model: Stragglers) -> dict[str, Scheme
     }
 
 
-def live(notes: Notes, n: int, mu: float, products: int) -> None:
+def live(notes: Notes, n: int, mu: float, products: int, seed: int) -> None:
     """Seconds of so many products by n live workers of each scheme, in turns, where `alpha` is a second."""
-    if notes.has(kind="live", n=n, mu=mu):
+    if notes.has(kind="live", n=n, mu=mu, seed=seed):
         return
     notes.log(f"{products} products by {n} live workers, mu {mu:g}")
     server.preload(__name__)  # workers that are replaced find it imported
     model, random = Stragglers(1.0, mu), np.random.default_rng(1)
     matrix, x = random.normal(size=(ROWS, COLUMNS)), random.normal(size=COLUMNS)
-    firsts, spares = (model.task_s(n, products, seed) for seed in (2, 3))
+    firsts, spares = (model.task_s(n, products, seed) for seed in (seed, seed + 1))
     contenders = schemes(matrix, n, model)
     taken: dict[str, list[float]] = {key: [] for key in contenders}
     over_s = 0.0
@@ -98,9 +99,14 @@ def live(notes: Notes, n: int, mu: float, products: int) -> None:
             taken[key].append(time.monotonic() - began)
             over_s += over
             np.testing.assert_allclose(found, matrix @ x, atol=1e-9)
-    shared = {"kind": "live", "n": n, "mu": mu, "over_s": over_s}
+    shared = {"kind": "live", "n": n, "mu": mu, "seed": seed, "over_s": over_s}
     for key, seconds in taken.items():
         notes.add({**shared, "scheme": key, "seconds": seconds})
+
+
+def drawn_s(n: int, k: int, mu: float, products: int, seed: int) -> float:
+    """Mean seconds of products that k of n parts give, by the model, for the times of this seed."""
+    return float(coded(Stragglers(1.0, mu).task_s(n, products, seed), k).mean())
 
 
 def _prepared(

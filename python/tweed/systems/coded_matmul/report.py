@@ -6,9 +6,12 @@ from collections.abc import Iterator, Sequence
 from math import log10
 from statistics import fmean
 
+from tweed.data.coding.product_times import best_k
+from tweed.data.coding.times import Stragglers
 from tweed.experiments.notes import Line, find, values, where
 from tweed.report.comparison import Goal, goals, missing, number
 from tweed.report.study import Section, Study, Table
+from tweed.systems.coded_matmul.measured_live import drawn_s
 
 #: The day since when the goals stand.
 FIXED = "2026-11-28"
@@ -116,28 +119,45 @@ def _live(lines: Sequence[Line]) -> Iterator[Goal]:
         goal = f"{SMALL} live workers, mu {mu:g}: 0.95 of theory, {theory} as quick as uncoded"
         uncoded, coded = (_seconds(lines, mu, key) for key in ("uncoded", "coded"))
         times = uncoded / coded if uncoded and coded else None
-        yield (goal, f"{times:.2f}×", times >= 0.95 * theory) if times else missing(goal)
+        if times is None:
+            yield missing(goal)
+            continue
+        drawn = _drawn(lines, mu, SMALL) / _drawn(lines, mu, best_k(SMALL, Stragglers(1.0, mu)))
+        words = f"{times:.2f}× (theory for the times that were drawn {drawn:.2f})"
+        yield goal, words, times >= 0.95 * theory
+
+
+def _taken(lines: Sequence[Line], mu: float, scheme: str) -> list[float]:
+    """Seconds of all live products."""
+    mine = where(lines, kind="live", n=SMALL, mu=mu, scheme=scheme)
+    return [seconds for line in mine for seconds in line["seconds"]]
 
 
 def _seconds(lines: Sequence[Line], mu: float, scheme: str) -> float | None:
     """The mean of a live product; None if it was not measured."""
-    line = find(lines, kind="live", n=SMALL, mu=mu, scheme=scheme)
-    return fmean(line["seconds"]) if line else None
+    taken = _taken(lines, mu, scheme)
+    return fmean(taken) if taken else None
+
+
+def _drawn(lines: Sequence[Line], mu: float, k: int) -> float:
+    """The mean that the model has for the same times, where k parts are enough."""
+    mine = where(lines, kind="live", n=SMALL, mu=mu, scheme="coded")
+    return fmean(drawn_s(SMALL, k, mu, len(line["seconds"]), line["seed"]) for line in mine)
 
 
 def _lively(lines: Sequence[Line]) -> Section:
     """Live times beside those that the model expects."""
-    rows = []
-    for line in where(lines, kind="live"):
-        simulated = find(lines, kind="simulated", n=line["n"], mu=line["mu"], scheme=line["scheme"])
-        seconds, first = sorted(line["seconds"]), _seconds(lines, line["mu"], "uncoded")
+    rows, mine = [], where(lines, kind="live")
+    for mu, scheme in [(mu, scheme) for mu in values(mine, "mu") for scheme in values(mine, "scheme")]:
+        simulated = find(lines, kind="simulated", n=SMALL, mu=mu, scheme=scheme)
+        seconds, first = sorted(_taken(lines, mu, scheme)), _seconds(lines, mu, "uncoded")
         cells = [number(fmean(seconds)), number(seconds[int(0.99 * len(seconds))])]
         beside = [number(simulated["seconds"]) if simulated else "–"]
         gain = [f"{first / fmean(seconds):.2f}×" if first else "–"]
-        rows.append([f"{line['mu']:g}", line["scheme"], *cells, *beside, *gain])
+        rows.append([f"{mu:g}", scheme, *cells, *beside, *gain])
     head = ["mu", "scheme", "mean (s)", "99th percentile (s)", "simulated (s)", "as quick as uncoded"]
-    products = max((len(line["seconds"]) for line in where(lines, kind="live")), default=0)
-    over_s = sum({line["mu"]: line["over_s"] for line in where(lines, kind="live")}.values())
+    products = len(_taken(lines, 1.0, "coded"))
+    over_s = sum(line["over_s"] for line in where(mine, scheme="coded"))
     words = (
         f"{products} products of each scheme in turns, by {SMALL} processes that stand, over `map_tasks`. "
         "Their computing is slept, as long as the model draws, the same for all schemes; the product is "
