@@ -58,15 +58,6 @@ def every_step() -> Strategy:
     return Strategy(exchange="gradient", cadence=EveryStep())
 
 
-def factors() -> Strategy:
-    """Averages gradients every step, those of linear layers as their factors where that is fewer values.
-
-    When: wide linear layers and small batches: fewer rows on all ranks together than a layer is wide.
-    Cost: never more values than `every_step`; a linear layer's exchange begins after the backward pass.
-    """
-    return Strategy(exchange="factors")
-
-
 def local_steps(every: int = 8) -> Strategy:
     """Each rank takes `every` steps alone, then all average their models.
 
@@ -467,7 +458,6 @@ def _blocks(ratio: int) -> RandomBlocks:
 #: All of them, in the order in which they are listed.
 RECIPES: tuple[Callable[..., Strategy], ...] = (
     every_step,
-    factors,
     local_steps,
     ltp,
     auto,

@@ -9,7 +9,6 @@ A named strategy (`tweed.recipes`) is one visible expression over parts. To make
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -39,10 +38,9 @@ if TYPE_CHECKING:
     from tweed.collective.hub import Hub
     from tweed.collective.server import Server
 
-#: What ranks exchange: gradients before the optimizer's step; these, but of linear layers as their factors
-#: where that is less; the step that each optimizer took; how far each
+#: What ranks exchange: gradients before the optimizer's step; the step that each optimizer took; how far each
 #: model has moved since the last exchange; the models themselves.
-Exchange = Literal["gradient", "factors", "step", "difference", "model"]
+Exchange = Literal["gradient", "step", "difference", "model"]
 
 _EXCHANGES = get_args(Exchange)
 _EVERY_STEP = EveryStep()
@@ -50,47 +48,13 @@ _MEAN = Mean()
 _MATRIX = Spec(((1024, 1024),))
 _NEARLY_EXACT = 1e-3  # of the squared length; rounding to 16 bits leaves less
 
-#: What does not go with factors: the stage, whether a strategy has it, and why.
-_NO_FACTORS: tuple[tuple[str, Callable[[Strategy], bool], str], ...] = (
-    (
-        "cadence",
-        lambda s: not isinstance(s.cadence, EveryStep),
-        "after several steps a movement is no product of few factors any more. Take EveryStep()",
-    ),
-    (
-        "compress",
-        lambda s: s.compress is not None,
-        "factors are exact, and what a codec leaves of one would be multiplied by the other. Compress "
-        'nothing, or exchange "gradient"',
-    ),
-    (
-        "collective",
-        lambda s: s.collective is not None,
-        "all ranks get all factors, and a server's reply would be the product, which is what factors save. "
-        'Leave it out, or exchange "gradient"',
-    ),
-    (
-        "transport",
-        lambda s: s.may_lose,
-        "a value that is lost of a factor changes a whole row of the gradient, and no residual can hold "
-        "that. Leave it out, or lose nothing: Ltp(lossless=True)",
-    ),
-    (
-        "aggregate",
-        lambda s: s.aggregate.in_network != "mean",
-        "a rule compares whole gradients, which ranks would have to form of all others' factors, and an "
-        'average of factors is no factor of the average. Take Mean(), or exchange "gradient"',
-    ),
-)
-
 
 @dataclass(frozen=True)
 class Strategy:
     """How ranks keep one model. A frozen value; equal strategies are equal values.
 
     Args:
-      exchange: "gradient", "factors" (of gradients of linear layers, where that is less), "step",
-        "difference" (of models since the last exchange) or "model".
+      exchange: "gradient", "step", "difference" (of models since the last exchange) or "model".
       cadence: when to talk. Default: every step.
       compress: in which form values are sent: a memory, such as `ErrorFeedback(TopK(0.01))`; or a compressor
         that needs none, being unbiased or nearly exact, which then means `Direct`; or "auto": see
@@ -121,8 +85,6 @@ class Strategy:
         self._check_collective()
         if isinstance(self.transport, str):
             object.__setattr__(self, "transport", _transport(self.transport))
-        if self.exchange == "factors":
-            self._check_factors()
         if self.transport is not None:
             _check_part("transport", self.transport, Transport)
         self._check_cadence()
@@ -165,19 +127,6 @@ class Strategy:
         while isinstance(rule, Before):
             rule = rule.then
         return rule
-
-    @property
-    def by_gradient(self) -> bool:
-        """Whether gradients are exchanged, before the optimizer's step."""
-        return self.exchange in ("gradient", "factors")
-
-    def _check_factors(self) -> None:
-        """Every rank forms the sum of products by itself, from what all have sent to all."""
-        for stage, is_refused, reason in _NO_FACTORS:
-            if is_refused(self):
-                raise StrategyError(
-                    f'{stage}={getattr(self, stage)!r} does not go with exchange="factors": {reason}'
-                )
 
     def _check_trusted(self) -> None:
         rule = self.rule

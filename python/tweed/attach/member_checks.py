@@ -29,12 +29,6 @@ _REFUSED: tuple[tuple[str, Callable[[Strategy], bool], str], ...] = (
     ),
     (
         "exchange",
-        lambda s: s.exchange == "factors",
-        "a step of members counts for all or for none, so that each keeps its part of the sum; factors are "
-        'kept by nobody. Exchange "gradient"',
-    ),
-    (
-        "exchange",
         lambda s: s.exchange != "gradient" and not isinstance(s.cadence, LocalSteps),
         "members' models differ after each exchange, so that steps are lost with who made them, and who "
         'joins finds no one model to begin with. Exchange "gradient", or "difference" by LocalSteps(...)',

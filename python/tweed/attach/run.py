@@ -17,7 +17,6 @@ from torch.optim import Optimizer
 from tweed import metrics
 from tweed.aggregate import Verdict
 from tweed.attach import advice, checks
-from tweed.attach.factors import LinearFactors
 from tweed.attach.gradient import Beside, GradientExchange
 from tweed.attach.optimizers import Optimizers
 from tweed.attach.settings import FindPlace, Settings
@@ -79,7 +78,6 @@ class Run:
         self._proximal = Proximal(self._params.values(), proximal) if proximal else None
         self._length = StepLength(self._params.values()) if self._cadence.needs_norm else None
         self._untrained: Untrained | None = None  # at a hub each process has its own
-        self._factors: LinearFactors | None = None
         self._exchange = self._make_exchange(settings)
         self._optimizers = Optimizers(optimizers, self._params)
         self._optimizers.watch(self._before_step, self._after_step)
@@ -106,10 +104,8 @@ class Run:
             return side
         assert isinstance(self._place, Communicator)  # without a hub there is a group
         self._untrained = Untrained(self._now_untrained, self._place, self._params.look)
-        if self.strategy.exchange == "factors":
-            self._factors = LinearFactors(self._model, self._params)
-        parts = Parts(self.strategy, self._place, self._cadence, settings.bucket_bytes, self._factors)
-        if self.strategy.by_gradient:
+        parts = Parts(self.strategy, self._place, self._cadence, settings.bucket_bytes)
+        if self.strategy.exchange == "gradient":
             reducer = partial(gradient_reducer, parts)
             # Under shards each rank is in another step, so buffers become the same at the end alone.
             shared = self._sync_buffers and not isinstance(self.strategy.cadence, ByShards)
@@ -124,7 +120,7 @@ class Run:
 
     def _before_step(self, has_closure: bool) -> None:
         self._check_covered()
-        if self.strategy.by_gradient and torch._C._current_graph_task_id() != -1:
+        if self.strategy.exchange == "gradient" and torch._C._current_graph_task_id() != -1:
             raise UsageError(
                 "an optimizer steps within a backward pass, before the gradients are exchanged: it would use "
                 "this rank's gradients alone. Step after backward(); or take a strategy that exchanges "
@@ -381,8 +377,6 @@ class Run:
         """
         self._optimizers.forget()
         self._no_ddp.remove()
-        if self._factors is not None:
-            self._factors.close()
         try:
             self._exchange.close()
         finally:

@@ -18,7 +18,6 @@ from tweed.exchange.base import Exchange
 from tweed.exchange.by_shards.gradients import ShardGradients
 from tweed.exchange.cadence_driver import CadenceDriver
 from tweed.exchange.communicator import Communicator
-from tweed.exchange.factors import Captured, FactoredGradients
 from tweed.exchange.gradients import (
     AutotunedGradients,
     CompressedGradients,
@@ -47,14 +46,12 @@ class Parts:
       comm: the group.
       cadence: when to exchange.
       bucket_bytes: size of a full bucket.
-      captured: gives factors of linear weights, where these are exchanged.
     """
 
     strategy: Strategy
     comm: Communicator
     cadence: CadenceDriver
     bucket_bytes: int
-    captured: Captured | None = None
 
 
 def _ordered(parts: Parts, groups: Groups) -> GradientReducer:
@@ -77,11 +74,6 @@ def _autotuned(parts: Parts, groups: Groups) -> GradientReducer:
     return AutotunedGradients(buckets, parts.comm, parts.cadence, _memory(parts.strategy))
 
 
-def _factored(parts: Parts, groups: Groups) -> GradientReducer:
-    assert parts.captured is not None  # who exchanges factors captures them
-    return FactoredGradients(groups, parts.comm, parts.cadence, parts.captured)
-
-
 def _compressed(parts: Parts, groups: Groups) -> GradientReducer:
     return CompressedGradients(local_buckets(groups), parts.comm, parts.cadence, _memory(parts.strategy))
 
@@ -92,7 +84,6 @@ def _summed(parts: Parts, groups: Groups) -> GradientReducer:
 
 _Reducer = Callable[[Parts, Groups], GradientReducer]
 _REDUCERS: tuple[tuple[Callable[[Strategy], bool], _Reducer], ...] = (
-    (lambda s: s.exchange == "factors", _factored),
     (lambda s: isinstance(s.cadence, Ordered), _ordered),
     (lambda s: isinstance(s.cadence, ByShards), _by_shards),
     (lambda s: isinstance(s.memory, Auto) and _may_sum(s), _autotuned),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -130,8 +130,6 @@ class Workers:
             raise UsageError(f"{strategy.hub!r} hears workers one by one: simulate it by simulate.hub")
         if loss is not None and not strategy.may_lose:
             raise UsageError(f"loss={loss!r}: transport={strategy.transport!r} loses nothing; give Ltp()")
-        if strategy.exchange == "factors":  # the sum is that of gradients
-            strategy = replace(strategy, exchange="gradient")
         self.strategy = strategy
         self._owners = [Owners.of(strategy, rank, size) for rank in range(size)]
         self._network = VirtualNetwork(self._owners[0], loss)
