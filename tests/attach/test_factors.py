@@ -348,7 +348,59 @@ def bytes_are_those_of_the_formula(rank: int, size: int) -> None:
         assert run.stats.bytes_exchanged - before == flags + min(gathered, summed)
 
 
+def other_dtypes_are_exchanged(rank: int, size: int) -> None:
+    for dtype, tolerance in ((torch.float64, 1e-14), (torch.bfloat16, 2e-2), (torch.float16, 2e-3)):
+        (model, optimizer), x = _model(), torch.randn(3, WIDTH, dtype=dtype)
+        model.to(dtype)
+        model(x).square().mean().backward()
+        expected = [_mean_of(param.grad, size) for param in model.parameters()]
+        optimizer.zero_grad()
+        tweed.attach(model, optimizer, FACTORS)
+        model(x).square().mean().backward()
+        for param, mean in zip(model.parameters(), expected, strict=True):
+            assert param.grad is not None and param.grad.dtype == dtype
+            worst = (param.grad - mean).abs().max() / mean.abs().max()
+            assert worst <= tolerance, (dtype, float(worst))
+
+
+def ranks_may_compute_in_other_dtypes(rank: int, size: int) -> None:
+    (model, optimizer), x = _model(), torch.randn(3, WIDTH)
+
+    def backward() -> None:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=rank == 1):
+            loss = model(x).float().square().mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    backward()
+    expected = [_mean_of(param.grad, size) for param in model.parameters()]
+    optimizer.zero_grad()
+    tweed.attach(model, optimizer, FACTORS)
+    backward()
+    for param, mean in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(param.grad, mean, rtol=0, atol=float(mean.abs().max()) * 1e-6)
+
+
+def compiled_and_functional_calls_go_as_sums(rank: int, size: int) -> None:
+    (model, optimizer), x = _model(), torch.randn(3, WIDTH)
+    compiled = torch.compile(model, backend="eager")
+    compiled(x).sum().backward()
+    expected = [_mean_of(param.grad, size) for param in model.parameters()]
+    optimizer.zero_grad()
+    tweed.attach(model, optimizer, FACTORS)
+    compiled(x).sum().backward()
+    for param, mean in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(param.grad, mean)
+    params_now = dict(model.named_parameters())
+    slopes = torch.func.grad(lambda one: torch.func.functional_call(model, one, (x,)).sum())(params_now)
+    assert slopes["0.weight"].shape == model[0].weight.shape
+    rows = torch.func.vmap(model)(x[:, None])
+    torch.testing.assert_close(rows[:, 0], model(x))
+
+
 ALSO = [
+    other_dtypes_are_exchanged,
+    ranks_may_compute_in_other_dtypes,
+    compiled_and_functional_calls_go_as_sums,
     a_hook_of_the_user_counts,
     gradients_of_gradients_are_right,
     an_input_that_has_changed_is_refused,

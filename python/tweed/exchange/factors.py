@@ -26,8 +26,8 @@ from tweed.exchange.verdicts import greatest, other_steps, refusal
 
 _NOT_ITS_FACTORS = (
     "the gradient of %r is not the sum over uses of its torch.nn.Linear, so the matrix is exchanged and not "
-    "its factors. That is right, and costs bytes: the weight is used elsewhere too, or a hook or the loop "
-    "has changed the gradient"
+    "its factors. That is right, and costs bytes: the weight is used elsewhere too, a hook or the loop has "
+    "changed the gradient, or torch.compile runs the layer"
 )
 _note_once = functools.cache(logging.getLogger("tweed").warning)
 _NONE, _GIVEN, _WHOLE = 0, 1, 1 << 40  # of a weight: no gradient; so many rows beyond that; not by factors
