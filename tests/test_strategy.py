@@ -51,7 +51,7 @@ def test_a_strategy_is_a_value() -> None:
     assert eval(repr(local_steps(4)), {**globals()}) == local_steps(4)
 
 
-@pytest.mark.parametrize("exchange", ["gradient", "step", "difference", "model"])
+@pytest.mark.parametrize("exchange", ["gradient", "factors", "step", "difference", "model"])
 def test_every_step_can_exchange_anything(exchange: Any) -> None:
     assert Strategy(exchange=exchange, cadence=EveryStep()).exchange == exchange
 
@@ -71,7 +71,7 @@ def test_parts_that_do_not_fit_are_both_named(exchange: Any) -> None:
 
 
 def test_an_unknown_exchange_lists_the_known() -> None:
-    with pytest.raises(StrategyError, match="'weights' is none of gradient, step, difference, model"):
+    with pytest.raises(StrategyError, match="'weights' is none of gradient, factors, step"):
         Strategy(exchange="weights")  # type: ignore[arg-type]
 
 
@@ -292,3 +292,26 @@ MISFITS: list[tuple[dict[str, Any], str]] = [
 def test_compression_that_does_not_fit_is_refused_with_the_reason(parts: dict[str, Any], words: str) -> None:
     with pytest.raises(StrategyError, match=words):
         Strategy(**parts)
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "reason"),
+    [
+        ("collective", Server(0), "one sum"),
+        ("collective", Hub(0), "one sum"),
+        ("cadence", LocalSteps(2), "several steps"),
+        ("cadence", EventTriggered(Moves(0.01)), "silent rank"),
+        ("compress", Half(), "a codec"),
+        ("compress", ErrorFeedback(TopK(0.1)), "no residual"),
+        ("compress", "auto", "a codec"),
+        ("transport", "ltp", "row or column"),
+        ("aggregate", Median(), "whole gradients"),
+    ],
+)
+def test_what_does_not_go_with_factors_is_refused_with_the_reason(part: str, value: Any, reason: str) -> None:
+    with pytest.raises(StrategyError, match=rf'{part}=.* does not go with exchange="factors": .*{reason}'):
+        Strategy(**{"exchange": "factors", part: value})
+
+
+def test_factors_go_where_nothing_is_lost() -> None:
+    assert Strategy("factors", transport=Ltp(lossless=True)).exchanges_gradients

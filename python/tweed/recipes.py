@@ -246,6 +246,19 @@ def sparse(density: float = 0.01, bits: int = 8) -> Strategy:
     return Strategy(compress=ErrorFeedback(chain))
 
 
+def factors() -> Strategy:
+    """As `every_step`; the gradient of a linear layer's weight goes as the rows that it is the product of,
+    where that is less. Equal to rounding.
+
+    When: large linear layers, small batches, and no value may be left out.
+    Cost: for `P` ranks with batches of `B` rows, `4 P B (inputs + outputs)` bytes for a weight at each rank
+      where `every_step` has `8 inputs outputs`: the less of both. Layers that share a weight, or use one
+      several times, count their rows together.
+    Source: see `exchange.factors`.
+    """
+    return Strategy("factors")
+
+
 def powersgd(rank: int = 2) -> Strategy:
     """Averages each matrix of the gradient as a product of `rank` columns and rows; the rest is fed back.
 
@@ -472,6 +485,7 @@ RECIPES: tuple[Callable[..., Strategy], ...] = (
     sign,
     top_k,
     sparse,
+    factors,
     powersgd,
     qsparse_local,
     saef,

@@ -9,6 +9,7 @@ A named strategy (`tweed.recipes`) is one visible expression over parts. To make
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -38,9 +39,10 @@ if TYPE_CHECKING:
     from tweed.collective.hub import Hub
     from tweed.collective.server import Server
 
-#: What ranks exchange: gradients before the optimizer's step; the step that each optimizer took; how far each
-#: model has moved since the last exchange; the models themselves.
-Exchange = Literal["gradient", "step", "difference", "model"]
+#: What ranks exchange: gradients before the optimizer's step; the same, of matrices as the factors whose
+#: product they are, where that is less; the step that each optimizer took; how far each model has moved since
+#: the last exchange; the models themselves.
+Exchange = Literal["gradient", "factors", "step", "difference", "model"]
 
 _EXCHANGES = get_args(Exchange)
 _EVERY_STEP = EveryStep()
@@ -49,12 +51,50 @@ _MATRIX = Spec(((1024, 1024),))
 _NEARLY_EXACT = 1e-3  # of the squared length; rounding to 16 bits leaves less
 
 
+#: Per part of a strategy: whether it does not go with factors, and why. A gradient is `G^T X` at each rank.
+_NO_FACTORS: tuple[tuple[str, Callable[[Strategy], bool], str], ...] = (
+    (
+        "collective",
+        lambda s: s.collective is not None,
+        "it answers with one sum, and the sum of several ranks' products has no factors with few rows, so "
+        'that the answer is a whole matrix. Leave it out, or exchange "gradient"',
+    ),
+    (
+        "cadence",
+        lambda s: not isinstance(s.cadence, EveryStep),
+        "what a model has moved by in several steps, or what a silent rank has sent before, is no product of "
+        "the factors of this step's gradient. Take EveryStep()",
+    ),
+    (
+        "compress",
+        lambda s: s.compress is not None,
+        "a codec rounds or leaves out values of the gradient, and what that does to factors is multiplied "
+        "with the other ones, so that no residual of values makes it good. Compress nothing, or exchange "
+        '"gradient"',
+    ),
+    (
+        "transport",
+        lambda s: s.may_lose,
+        "a value of a factor that is lost is missing in a whole row or column of the gradient, and returns "
+        'as no value of the next one\'s factors. Lose nothing, Ltp(lossless=True), or exchange "gradient"',
+    ),
+    (
+        "aggregate",
+        lambda s: s.aggregate.in_network != "mean",
+        "only of a mean are all ranks' factors, one below the other, the factors. Another rule compares "
+        "whole gradients, for which each rank's would be multiplied out. Take Mean(), or exchange "
+        '"gradient"',
+    ),
+)
+
+
 @dataclass(frozen=True)
 class Strategy:
     """How ranks keep one model. A frozen value; equal strategies are equal values.
 
     Args:
-      exchange: "gradient", "step", "difference" (of models since the last exchange) or "model".
+      exchange: "gradient", "factors" (gradients too, see `recipes.factors`), "step", "difference" (of models
+        since the last exchange) or "model".
       cadence: when to talk. Default: every step.
       compress: in which form values are sent: a memory, such as `ErrorFeedback(TopK(0.01))`; or a compressor
         that needs none, being unbiased or nearly exact, which then means `Direct`; or "auto": see
@@ -87,6 +127,8 @@ class Strategy:
             object.__setattr__(self, "transport", _transport(self.transport))
         if self.transport is not None:
             _check_part("transport", self.transport, Transport)
+        if self.exchange == "factors":
+            self._check_factors()
         self._check_cadence()
         self._check_loss()
         if self.compress is not None:
@@ -152,6 +194,18 @@ class Strategy:
                 f"aggregate={self.aggregate!r} does not go with cadence={self.cadence!r}: how far "
                 f"{rule.steps} steps lead is no measure of {steps}. Take steps={steps}"
             )
+
+    def _check_factors(self) -> None:
+        for part, refuses, why in _NO_FACTORS:
+            if refuses(self):
+                raise StrategyError(
+                    f'{part}={getattr(self, part)!r} does not go with exchange="factors": {why}'
+                )
+
+    @property
+    def exchanges_gradients(self) -> bool:
+        """Whether gradients are averaged before the optimizer's step, in whatever form they go."""
+        return self.exchange in ("gradient", "factors")
 
     @property
     def hub(self) -> Hub | None:

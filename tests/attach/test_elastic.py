@@ -226,6 +226,7 @@ def test_a_loader_that_draws_ahead_gives_what_is_due(changes: list[bool], depth:
     ("options", "words"),
     [
         ({"exchange": "model"}, "steps are lost with who made them"),
+        ({"exchange": "factors"}, "at some members and not at others"),
         (
             {"exchange": "difference", "cadence": LocalSteps(2), "compress": LocalResidual(TopK(0.1))},
             "differ after an exchange",

@@ -12,6 +12,7 @@ from bench import (
     emulated,
     emulator,
     example,
+    factors,
     footprint,
     iperf,
     linked,
@@ -474,3 +475,13 @@ def test_live_strangers_are_refused() -> None:
     rates = dict.fromkeys(("garbage", "a handshake heard before", "wrong secret"), 100.0)
     for row in admission.besieged(admission.Siege(1, 0.2, rates)):
         assert row["callers"] > 0 and sum(row["refused"].values()) > 0, row
+
+
+def test_factors_stand_beside_what_sends_less_and_more() -> None:
+    rows = [
+        timed(factors.PART, 4, 40 * MB, side, span) | {"network": "rate=100mbit", "sent_bytes_per_call": sent}
+        for side, span, sent in (("DDP on Gloo", 5.0, 60 * MB), ("factors", 0.4, 4 * MB))
+    ]
+    page = table.page(rows)
+    assert lines(page, "| DDP on Gloo |", "| 5.00 s |", "| 60 MB |")
+    assert lines(page, "| factors |", "| 400 ms |", "| 4 MB |")

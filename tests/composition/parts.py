@@ -54,7 +54,7 @@ PAGE = Path(__file__).parents[2] / "docs/composition.md"
 
 #: Of each stage the parts by their names on the page. A new part joins by adding a row.
 STAGES: dict[str, dict[str, Any]] = {
-    "exchange": {kind: kind for kind in ("gradient", "step", "difference", "model")},
+    "exchange": {kind: kind for kind in ("gradient", "factors", "step", "difference", "model")},
     "cadence": {
         "EveryStep": EveryStep(),
         "LocalSteps": LocalSteps(2),

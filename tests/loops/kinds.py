@@ -17,6 +17,7 @@ from tweed.strategy import Strategy
 #: Every named strategy for a group without server or hub, at settings that suit a model of 219 values.
 NAMES = (
     "every_step",
+    "factors",
     "local_steps:3",
     "diloco:3",
     "top_k:0.1",
@@ -102,7 +103,7 @@ def kind_of(name: str) -> Kind:
     strategy = strategy_of(name)
     if strategy.hub is not None:
         return Kind.HUB
-    if strategy.exchange != "gradient":
+    if not strategy.exchanges_gradients:
         return Kind.MODEL
     if strategy.is_plain_sum:
         return Kind.SUM

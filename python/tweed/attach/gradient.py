@@ -179,6 +179,8 @@ class GradientExchange:
                 raise UsageError(_LATE.format(self._name(param)))
             if self.paused:
                 self._fresh = False  # this rank's own gradients are added to averages
+                if param in self._place:
+                    self.reducer.settle(self._name(param), param)
             if self.paused or not self._is_open():
                 return
             if param not in self._place:
@@ -261,6 +263,7 @@ class GradientExchange:
 
     def _put_in(self, param: Parameter, gradients: GradientBucket, index: int) -> None:
         """Puts the gradient into its view, zero if there is none. `param.grad` becomes the view."""
+        self.reducer.settle(gradients.names[index], param)
         grad, view = param.grad, gradients.bucket.views[index]
         if grad is None:
             view.zero_()

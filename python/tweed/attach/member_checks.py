@@ -29,6 +29,12 @@ _REFUSED: tuple[tuple[str, Callable[[Strategy], bool], str], ...] = (
     ),
     (
         "exchange",
+        lambda s: s.exchange == "factors",
+        "each member would form the sum from the factors that it has, and those of one that is lost within a "
+        'step are at some members and not at others. Exchange "gradient"',
+    ),
+    (
+        "exchange",
         lambda s: s.exchange != "gradient" and not isinstance(s.cadence, LocalSteps),
         "members' models differ after each exchange, so that steps are lost with who made them, and who "
         'joins finds no one model to begin with. Exchange "gradient", or "difference" by LocalSteps(...)',

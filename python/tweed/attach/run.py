@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from tweed import metrics
 from tweed.aggregate import Verdict
 from tweed.attach import advice, checks
+from tweed.attach.factors import LinearFactors, factored_weights
 from tweed.attach.gradient import Beside, GradientExchange
 from tweed.attach.optimizers import Optimizers
 from tweed.attach.settings import FindPlace, Settings
@@ -28,6 +29,7 @@ from tweed.exchange.base import Exchange
 from tweed.exchange.cadence_driver import CadenceDriver, StepLength
 from tweed.exchange.checkpoint import FORMAT, check_format, check_other_ranks
 from tweed.exchange.communicator import Communicator, Stats
+from tweed.exchange.factor_record import FactorRecord
 from tweed.exchange.hub.live.contribution import Contribution
 from tweed.exchange.hub.live.hub import HubServer
 from tweed.exchange.hub.live.trusted import TrustedLoss, warn_of_rate
@@ -78,6 +80,7 @@ class Run:
         self._proximal = Proximal(self._params.values(), proximal) if proximal else None
         self._length = StepLength(self._params.values()) if self._cadence.needs_norm else None
         self._untrained: Untrained | None = None  # at a hub each process has its own
+        self._linears: LinearFactors | None = None  # under exchange="factors"
         self._exchange = self._make_exchange(settings)
         self._optimizers = Optimizers(optimizers, self._params)
         self._optimizers.watch(self._before_step, self._after_step)
@@ -104,8 +107,9 @@ class Run:
             return side
         assert isinstance(self._place, Communicator)  # without a hub there is a group
         self._untrained = Untrained(self._now_untrained, self._place, self._params.look)
-        parts = Parts(self.strategy, self._place, self._cadence, settings.bucket_bytes)
-        if self.strategy.exchange == "gradient":
+        record = self._follow_factors() if self.strategy.exchange == "factors" else None
+        parts = Parts(self.strategy, self._place, self._cadence, settings.bucket_bytes, record)
+        if self.strategy.exchanges_gradients:
             reducer = partial(gradient_reducer, parts)
             # Under shards each rank is in another step, so buffers become the same at the end alone.
             shared = self._sync_buffers and not isinstance(self.strategy.cadence, ByShards)
@@ -114,13 +118,19 @@ class Run:
             return GradientExchange(self._params, self._place, settings.bucket_bytes, reducer, beside)
         return model_exchange(parts, self._params, self._untrained)
 
+    def _follow_factors(self) -> FactorRecord:
+        weights = factored_weights(self._model, self._params)
+        record = FactorRecord(weights.keys(), self._place.owners.contributors)
+        self._linears = LinearFactors(weights, record)
+        return record
+
     def _now_untrained(self) -> dict[str, Tensor]:
         buffers = self._model.named_buffers() if self._sync_buffers else ()
         return {**self._params.frozen(), **dict(buffers)}
 
     def _before_step(self, has_closure: bool) -> None:
         self._check_covered()
-        if self.strategy.exchange == "gradient" and torch._C._current_graph_task_id() != -1:
+        if self.strategy.exchanges_gradients and torch._C._current_graph_task_id() != -1:
             raise UsageError(
                 "an optimizer steps within a backward pass, before the gradients are exchanged: it would use "
                 "this rank's gradients alone. Step after backward(); or take a strategy that exchanges "
@@ -377,6 +387,8 @@ class Run:
         """
         self._optimizers.forget()
         self._no_ddp.remove()
+        if self._linears is not None:
+            self._linears.remove()
         try:
             self._exchange.close()
         finally:

@@ -148,7 +148,7 @@ class Cadence(Protocol[State]):
     """When to talk. `State` is a frozen dataclass of plain numbers, so that it can be stored.
 
     Attributes:
-      exchanges: what this cadence can exchange, of "gradient", "step", "difference" and "model".
+      exchanges: what this cadence can exchange, of "gradient", "factors", "step", "difference" and "model".
       reason: why it can exchange nothing else; for the error text.
       needs_norm: it decides by the length of what there is to send.
       may_be_silent: a rank may take part in an exchange and contribute nothing.
@@ -158,7 +158,7 @@ class Cadence(Protocol[State]):
 
     @property
     def exchanges(self) -> frozenset[str]:
-        """What this cadence can exchange, of "gradient", "step", "difference" and "model"."""
+        """What this cadence can exchange, of "gradient", "factors", "step", "difference" and "model"."""
 
     @property
     def reason(self) -> str:

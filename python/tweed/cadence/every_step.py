@@ -23,7 +23,7 @@ class EveryStep:
     Source: synchronous SGD; the cadence of torch's DistributedDataParallel.
     """
 
-    exchanges: ClassVar[frozenset[str]] = frozenset({"gradient", "step", "difference", "model"})
+    exchanges: ClassVar[frozenset[str]] = frozenset({"gradient", "factors", "step", "difference", "model"})
     reason: ClassVar[str] = "all that is exchanged is one step old"
     needs_norm: ClassVar[bool] = False
     may_be_silent: ClassVar[bool] = False

@@ -75,6 +75,9 @@ class GradientReducer:
         """This rank cannot take part in the exchange that has begun: has all ranks hear of it, where they can
         and would wait otherwise."""
 
+    def settle(self, name: str, param: Tensor) -> None:
+        """`param.grad` is now what this rank has of the parameter `name`, if anything."""
+
     def start(self, gradients: GradientBucket) -> None:
         """All of a bucket is there; views without a gradient are zero."""
 

@@ -18,6 +18,8 @@ from tweed.exchange.base import Exchange
 from tweed.exchange.by_shards.gradients import ShardGradients
 from tweed.exchange.cadence_driver import CadenceDriver
 from tweed.exchange.communicator import Communicator
+from tweed.exchange.factor_record import FactorRecord
+from tweed.exchange.factors import FactoredGradients
 from tweed.exchange.gradients import (
     AutotunedGradients,
     CompressedGradients,
@@ -46,12 +48,14 @@ class Parts:
       comm: the group.
       cadence: when to exchange.
       bucket_bytes: size of a full bucket.
+      record: under `exchange="factors"`, of which factors gradients are the products.
     """
 
     strategy: Strategy
     comm: Communicator
     cadence: CadenceDriver
     bucket_bytes: int
+    record: FactorRecord | None = None
 
 
 def _ordered(parts: Parts, groups: Groups) -> GradientReducer:
@@ -67,6 +71,11 @@ def _by_shards(parts: Parts, groups: Groups) -> GradientReducer:
     assert server is not None and isinstance(cadence, ByShards)  # the strategy was checked
     assert isinstance(memory, Direct | None)
     return ShardGradients(local_buckets(groups), parts.comm, cadence, server.rank, memory)
+
+
+def _factored(parts: Parts, groups: Groups) -> GradientReducer:
+    assert parts.record is not None  # the run keeps one
+    return FactoredGradients(groups, parts.comm, parts.cadence, parts.record)
 
 
 def _autotuned(parts: Parts, groups: Groups) -> GradientReducer:
@@ -86,6 +95,7 @@ _Reducer = Callable[[Parts, Groups], GradientReducer]
 _REDUCERS: tuple[tuple[Callable[[Strategy], bool], _Reducer], ...] = (
     (lambda s: isinstance(s.cadence, Ordered), _ordered),
     (lambda s: isinstance(s.cadence, ByShards), _by_shards),
+    (lambda s: s.exchange == "factors", _factored),
     (lambda s: isinstance(s.memory, Auto) and _may_sum(s), _autotuned),
     (lambda s: not s.is_plain_sum, _compressed),
     (lambda s: True, _summed),

@@ -72,7 +72,7 @@ class Worker:
 
     def apply(self, update: Update, exchange: str) -> None:
         """Puts what came of an exchange into the gradient or the model."""
-        if exchange == "gradient":
+        if exchange in ("gradient", "factors"):
             self.flat.grads.copy_(update.delta)
         elif exchange == "model":
             self.flat.values.copy_(update.delta)
@@ -170,7 +170,7 @@ class Workers:
         Returns: the mean of the workers' losses.
         """
         losses = [self._learn(rank, loss) for rank, owners in enumerate(self._owners) if owners.contributes]
-        gradients = self.strategy.exchange == "gradient"
+        gradients = self.strategy.exchanges_gradients
         if gradients:
             self._maybe_exchange()
         for worker in self.all:
@@ -195,7 +195,7 @@ class Workers:
 
     def finish(self) -> None:
         """Exchanges what the cadence has left open. Of gradients nothing is."""
-        if self.strategy.exchange != "gradient":
+        if not self.strategy.exchanges_gradients:
             for rank in range(len(self.all)):
                 self._handle(rank, Stop())
             self._maybe_exchange()
@@ -225,7 +225,7 @@ class Workers:
     def _gather(self) -> None:
         """Leaves what each worker has to send in `_values`."""
         for worker, value in zip(self.all, self._values, strict=True):
-            if self.strategy.exchange == "gradient":
+            if self.strategy.exchanges_gradients:
                 value.copy_(worker.flat.grads)
             elif self._takes_models:
                 value.copy_(worker.flat.values)
