@@ -164,8 +164,8 @@ def _words() -> Section:
     words = (
         "Five clients with batches of 32, 400 rounds, SGD with momentum 0.9; a perceptron of 128 and 64 "
         "hidden values, cut after the first layer. Each client keeps a lower model of its own, but in "
-        "federated and sequential learning. Accuracy is the mean over clients, each with the upper model, on all test "
-        "samples.",
+        "federated and sequential learning. Accuracy is the mean over clients, each with the upper model, on "
+        "all test samples.",
         "By label: data are sorted by label and cut, so that each client has two labels; its own lower model "
         "is tested on all ten.",
         "Each way trains at its own best rate, searched by factors of 3 with a seed that is not judged.",

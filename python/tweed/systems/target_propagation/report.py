@@ -14,7 +14,7 @@ from tweed.report.study import Plot, Section, Study, Table
 #: The day since when the goals stand.
 FIXED = "2026-11-28"
 #: Epochs of a training that is judged, and of one that searches a learning rate.
-EPOCHS, SEARCHED = 6, 2
+EPOCHS, SEARCHED = 5, 2
 #: Learning rates of DTP's feedback weights.
 DTP_RATES = (0.03, 0.1, 0.3)
 FIXED_KEY = "fixed"
