@@ -129,7 +129,7 @@ def _words() -> Section:
         "the linearised one also at the rate that was best in the paper. A training in which rates grow "
         "without bound counts as 0 %. Accuracy is of all test samples at the end, of every fifth before.",
         "The gradient was tested on the first 2,000 test samples alone, which are harder ones: there the "
-        "linearised rule had 85.1 % at its best rate, 0.625. It was not trained again, as its steps take long.",
+        "linearised rule had 85.1 % at its best rate, 0.625. It was not trained again: its steps are long.",
         "Linear task: 200 rates, 100 samples, targets of another linear network with noise; all samples in "
         "each of 1,000 steps. Rates rest where a solver of equations says. Loss below 1 has learned noise.",
         "Steps are timed in turns on one thread, with the forward pass, which is the same for all rules. The "
