@@ -16,7 +16,7 @@ FIXED = "2026-11-28"
 #: Epochs of a training that is judged, and of one that searches a learning rate.
 EPOCHS, SEARCHED = 5, 2
 #: Learning rates of DTP's feedback weights.
-DTP_RATES = (0.03, 0.1, 0.3)
+DTP_RATES = (0.01, 0.03, 0.1)
 FIXED_KEY = "fixed"
 #: Those that are judged, by key.
 CONTENDERS = (
