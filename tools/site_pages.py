@@ -22,7 +22,6 @@ SECTIONS = {
     "Hub": ["hub", "rules"],
     "Ray": ["ray", "hoplite"],
     "Tasks": ["tasks", "double_ml"],
-    "Split models": ["split"],
     "Inside": ["update", "protocol", "reliability", "benchmarks", "torch-suite", "dependencies", "glossary"],
 }
 #: Modules with public names, a page of the reference each. A test holds them to the `__all__` of all folders.

@@ -36,11 +36,6 @@ QUICK: dict[str, tuple[int | None, list[str], list[str]]] = {
             "digits: two stages, a tenth: 20× fewer bytes cross",
         ],
     ),
-    "epsl": (
-        6 * (1 + 1 + 1) + 3 + 1 + 2 + 6,
-        ["Goals", "What is learned", "Simulated rounds", "Live rounds", "To keep in mind"],
-        ["the search never makes a round longer"],
-    ),
     "fixed_points": (
         3 * (1 + 1 + 1) + 1 + 3 * 5 + 5,
         ["Goals", "Pictures of digits", "Linear task", "Steps", "To keep in mind"],
