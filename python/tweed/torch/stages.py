@@ -43,10 +43,10 @@ def stage_link(
     size = dist.get_world_size(group)
     if not 0 <= peer < size or peer == dist.get_rank(group):
         raise UsageError(f"stage_link: peer={peer} is no other rank of a group of {size}")
-    return StageLink(PeerWire(peer, group, torch.device(device)), cut or Cut())
+    return StageLink(_PeerWire(peer, group, torch.device(device)), cut or Cut())
 
 
-class PeerWire:
+class _PeerWire:
     """Messages between two ranks: the length, then the bytes."""
 
     def __init__(self, peer: int, group: dist.ProcessGroup | None, device: torch.device) -> None:
