@@ -20,7 +20,15 @@ from tweed.exchange.hub.wire.address import Credentials
 from tweed.exchange.stages import Cut
 from tweed.testbed import run_ranks
 from tweed.testbed.ranks import RankFailed
-from tweed.workloads.split import ServerPass, SplitClient, SplitServer, aggregated_rows, split_step
+from tweed.workloads.split import (
+    ServerPass,
+    SplitClient,
+    SplitServer,
+    aggregated_rows,
+    federated_average,
+    sequential_step,
+    split_step,
+)
 from tweed.workloads.split.keyed import KeyedServer, train_keyed
 from tweed.workloads.split.messages import write
 from tweed.workloads.split.vertical import VerticalLeader, VerticalParty
@@ -366,3 +374,26 @@ def test_rows_that_a_party_has_not_are_named() -> None:
         other = parties["bank"].handle(leader.start([2]))
         leader.start([2, 3])
         leader.handle("bank", other or b"")
+
+
+def test_clients_of_sequential_split_learning_are_one() -> None:
+    server, clients = parts(3)
+    alone, one = parts(1)
+    one[0].lower.load_state_dict(clients[2].lower.state_dict())
+    given = [batches(number, 4) for number in range(3)]
+    sequential_step(server, clients, given)
+    plain = [SplitClient(one[0].lower, sgd(one[0].lower)) for _ in given]
+    for client, batch in zip(plain, given, strict=True):
+        split_step(alone, [client], [batch])
+    assert same(state(server, clients[2:]), state(alone, one))
+
+
+def test_federated_averages_are_the_same_at_all_and_weighted() -> None:
+    _, clients = parts(2)
+    first, second = (client.lower.state_dict()["0.weight"].clone() for client in clients)
+    federated_average(clients, [3, 1])
+    for client in clients:
+        assert torch.allclose(client.lower.state_dict()["0.weight"], 0.75 * first + 0.25 * second)
+    clients[1] = SplitClient(nn.Linear(5, 8), sgd(clients[0].lower))
+    with pytest.raises(ShapeMismatch, match="client 1"):
+        federated_average(clients)

@@ -107,7 +107,7 @@ class SplitServer:
 
     @property
     def clients(self) -> list[Client]:
-        """Those that take part, in the order in which they came."""
+        """Clients that take part, in the order in which they came."""
         return [*self._batches]
 
     @property

@@ -167,7 +167,7 @@ class VerticalLeader:
         self._came[party] = values, sent
 
     def outputs(self) -> Tensor:
-        """Of the rows that were asked for, without a step.
+        """What the upper layers give of the rows that were asked for, without a step.
 
         Raises: PeerLost names parties whose activations are missing.
         """
