@@ -70,8 +70,8 @@ def test_it_is_quicker_than_random_and_uniform_allocations(seed: int) -> None:
 def test_water_filling_sends_the_rate_at_the_least_power(seed: int, rate: float) -> None:
     random = np.random.default_rng(seed)
     radio = Radio(random.uniform(0.01, 1, (1, 4)), 1e6, 0.1, 1.0, 1.0, 1.0)
-    power = least_power(radio, 0, range(4), rate)
     owners = np.zeros(4, dtype=np.int64)
+    power = least_power(radio, owners, np.array([rate]))
     assert radio.up_rates(owners, power)[0] == pytest.approx(rate, rel=1e-6)
     level = power + radio.noise_w / radio.gains[0]  # the same wherever there is power, less than elsewhere
     assert level[power > 0].max() == pytest.approx(level.min(), rel=1e-9)
