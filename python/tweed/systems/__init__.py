@@ -26,6 +26,7 @@ SYSTEMS = {
     "dct": "a threshold, held by a controller, decides which values and activations are sent",
     "double_ml": "an effect and its confidence interval from many fits, which run as tasks that may fail",
     "elastic": "workers are lost, return and arrive, and training goes on",
+    "epsl": "split learning: gradients of clients are averaged, propagated once and broadcast once",
     "fixed_points": "rules by which networks at rest learn where the gradient is unstable",
     "hoplite": "collectives that form as objects appear, between the tasks and actors of Ray",
     "ltp": "a loss-tolerant transport: gradients do not wait for the last packet",

@@ -43,11 +43,16 @@ def stage_link(
     size = dist.get_world_size(group)
     if not 0 <= peer < size or peer == dist.get_rank(group):
         raise UsageError(f"stage_link: peer={peer} is no other rank of a group of {size}")
-    return StageLink(_PeerWire(peer, group, torch.device(device)), cut or Cut())
+    return StageLink(PeerWire(peer, group, torch.device(device)), cut or Cut())
 
 
-class _PeerWire:
-    """Messages between two ranks: the length, then the bytes."""
+class PeerWire:
+    """Messages of any length between two ranks: the length, then the bytes.
+
+    Args:
+      peer: rank of the other end in `group`.
+      device: where messages are received.
+    """
 
     def __init__(self, peer: int, group: dist.ProcessGroup | None, device: torch.device) -> None:
         self._peer, self._device = peer, device
@@ -63,6 +68,10 @@ class _PeerWire:
         """Waits for the next message, and returns it."""
         length = self._next(torch.empty(1, dtype=torch.int64, device=self._device))
         return self._next(torch.empty(int(length), dtype=torch.uint8, device=self._device))
+
+    def flush(self) -> None:
+        """Waits until all that was sent has left."""
+        self._messages.flush()
 
     def _next(self, tensor: Tensor) -> Tensor:
         self._messages.expect("message", tensor, self._peer)
