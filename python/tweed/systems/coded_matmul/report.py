@@ -154,12 +154,19 @@ def _lively(lines: Sequence[Line]) -> Section:
         cells = [number(fmean(seconds)), number(seconds[int(0.99 * len(seconds))])]
         beside = [number(simulated["seconds"]) if simulated else "–"]
         gain = [f"{first / fmean(seconds):.2f}×" if first else "–"]
-        rows.append([f"{mu:g}", scheme, *cells, *beside, *gain])
-    head = ["mu", "scheme", "mean (s)", "99th percentile (s)", "simulated (s)", "as quick as uncoded"]
-    products = len(_taken(lines, 1.0, "coded"))
+        rows.append([f"{mu:g}", scheme, f"{len(seconds)}", *cells, *beside, *gain])
+    head = [
+        "mu",
+        "scheme",
+        "products",
+        "mean (s)",
+        "99th percentile (s)",
+        "simulated (s)",
+        "as quick as uncoded",
+    ]
     over_s = sum(line["over_s"] for line in where(mine, scheme="coded"))
     words = (
-        f"{products} products of each scheme in turns, by {SMALL} processes that stand, over `map_tasks`. "
+        f"Products of each scheme in turns, by {SMALL} processes that stand, over `map_tasks`. "
         "Their computing is slept, as long as the model draws, the same for all schemes; the product is "
         f"computed within it, which took {number(over_s)} s longer than that in sum. Times are of the "
         "launcher: with messages, and decoding.",
