@@ -36,6 +36,15 @@ QUICK: dict[str, tuple[int | None, list[str], list[str]]] = {
             "digits: two stages, a tenth: 20× fewer bytes cross",
         ],
     ),
+    "epsl": (
+        8 + 1 + 2 + 1 + 3 + 4 * (1 + 1 + 1),
+        ["Goals", "What is learned, 5 clients", "Simulated rounds", "Time to an accuracy", "Live"],
+        [
+            "rows that the server propagates backwards, and that it sends: m + C (b - m), exactly",
+            "100 places of clients: no block of the descent makes a round longer",
+            "3 clients, 6 subchannels, 3 cuts: within 5 % of the best of all allocations",
+        ],
+    ),
     "fixed_points": (
         3 * (1 + 1 + 1) + 1 + 3 * 5 + 5,
         ["Goals", "Pictures of digits", "Linear task", "Steps", "To keep in mind"],

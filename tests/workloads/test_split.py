@@ -261,6 +261,27 @@ def test_a_client_that_returns_gets_the_gradient_of_its_batch_again() -> None:
     assert server.steps == 1 and same(state(server, clients), state(steady, others))
 
 
+def test_what_goes_to_all_may_come_by_other_ways_or_not_at_all() -> None:
+    server, clients = parts(2, 1.0)
+    given = [batches(0, 4), batches(1, 4)]
+    for number in (0, 1):
+        server.join(number)
+    for number in (0, 1):
+        server.handle(number, clients[number].start(*given[number]))
+    shared, *own = server.poll()
+    assert shared.to == (0, 1)
+    clients[0].overhear(b"a stranger's")
+    clients[0].overhear(shared.data)
+    for number, send in enumerate(own):
+        clients[number].handle(send.data)
+    assert clients[0].is_done and clients[1].lacks and not clients[0].lacks
+    server.handle(1, clients[1].again())
+    (again,) = server.poll()
+    assert again.to == (1,) and again.data == shared.data
+    clients[1].handle(again.data)
+    assert clients[1].is_done
+
+
 def test_damaged_messages_are_refused() -> None:
     server, clients = parts(1)
     server.join(0)

@@ -81,6 +81,44 @@ impl Links {
         let again = self.either(&up, &down, |direction| direction.duplicate_ppm);
         let held_back = self.either(&up, &down, |direction| direction.reorder_ppm);
         let at = now + up.draw_delay(&mut self.rng) + down.draw_delay(&mut self.rng);
+        self.pass(at, (from, to), held_back, again)
+    }
+
+    /// What becomes of a multicast packet that leaves the host `from` at `now`, by receiver: all hosts but the sender.
+    ///
+    /// The sender's direction up acts once, on what it sends once: a packet that is lost there is lost for all, and
+    /// one that comes twice does so everywhere. Each receiver's direction down acts on its own copy.
+    pub fn decide_group(&mut self, now: Duration, from: usize) -> Vec<(usize, Fate)> {
+        let up = self.directions.up[from];
+        let lost = self.losing_up[from].loses(&up, &mut self.rng);
+        let again = self.rng.bernoulli(f64::from(up.duplicate_ppm) / 1e6);
+        let held_back = self.rng.bernoulli(f64::from(up.reorder_ppm) / 1e6);
+        let left = now + up.draw_delay(&mut self.rng);
+        let receivers = (0..self.directions.up.len()).filter(|to| *to != from);
+        receivers.map(|to| (to, self.arrive(left, (from, to), lost, held_back, again))).collect()
+    }
+
+    /// What becomes of a receiver's copy of a multicast packet that has passed the sender's direction.
+    fn arrive(
+        &mut self,
+        left: Duration,
+        (from, to): (usize, usize),
+        lost: bool,
+        held_back: bool,
+        again: bool,
+    ) -> Fate {
+        let down = self.directions.down[to];
+        if self.losing_down[to].loses(&down, &mut self.rng) || lost {
+            return Fate::Lost;
+        }
+        let again = self.rng.bernoulli(f64::from(down.duplicate_ppm) / 1e6) || again;
+        let held_back = self.rng.bernoulli(f64::from(down.reorder_ppm) / 1e6) || held_back;
+        let at = left + down.draw_delay(&mut self.rng);
+        self.pass(at, (from, to), held_back, again)
+    }
+
+    /// A packet that is due at `at` or later, so that those to the same host keep their order.
+    fn pass(&mut self, at: Duration, (from, to): (usize, usize), held_back: bool, again: bool) -> Fate {
         let due = &mut self.due[from * self.directions.up.len() + to];
         let at = at.max(*due);
         if held_back {

@@ -49,12 +49,20 @@ impl Path {
             Target::All => {
                 (0..hosts).filter(|to| *to != from).for_each(|to| self.post(now, (from, to), frame));
             }
-            Target::Packet(to) => self.judge(now, (from, to), frame),
+            Target::Packet(to) => {
+                let fate = self.links.decide(now, from, to);
+                self.carry_out(fate, (from, to), frame);
+            }
+            Target::Group => {
+                for (to, fate) in self.links.decide_group(now, from) {
+                    self.carry_out(fate, (from, to), frame);
+                }
+            }
         }
     }
 
-    fn judge(&mut self, now: Duration, (from, to): (usize, usize), frame: &[u8]) {
-        let fate = self.links.decide(now, from, to);
+    /// Counts what becomes of a packet, and keeps it until it is due.
+    fn carry_out(&mut self, fate: Fate, (from, to): (usize, usize), frame: &[u8]) {
         let counts = &mut self.counts[from];
         counts.packets += 1;
         match fate {

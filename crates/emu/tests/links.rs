@@ -163,3 +163,36 @@ fn lateness_stays_far_below_the_shortest_delay() {
     let grain = |delay_us| Links::new(alike(Direction { delay_us, ..Direction::default() }), 0).grain();
     assert_eq!([grain(0), grain(80), grain(50_000)], [us(0), us(10), us(100)]);
 }
+
+fn group_fates(directions: Directions) -> Vec<Vec<(usize, Fate)>> {
+    let mut links = Links::new(directions, 5);
+    (0..MANY).map(|index| links.decide_group(us(100) * index, 0)).collect()
+}
+
+#[test]
+fn a_multicast_packet_crosses_the_senders_uplink_once() {
+    let mut directions = alike(Direction { delay_us: 500, jitter_us: 100, ..Direction::default() });
+    directions.up[0] =
+        Direction { loss_ppm: 100_000, burst: 1.0, jitter_us: 100, delay_us: 500, ..Direction::default() };
+    let fates = group_fates(directions);
+    assert!(fates.iter().all(|copies| copies.iter().map(|(to, _)| *to).eq(1..HOSTS)));
+    assert!(
+        fates.iter().all(|copies| copies.iter().all(|(_, fate)| *fate == copies[0].1)),
+        "one loss, one delay"
+    );
+    let lost = fates.iter().filter(|copies| copies[0].1 == Fate::Lost).count() as f64 / f64::from(MANY);
+    assert!((lost - 0.1).abs() < 0.01, "{lost}");
+}
+
+#[test]
+fn each_receivers_downlink_has_its_own_copy() {
+    let mut directions = alike(Direction::default());
+    directions.down[1] = Direction { loss_ppm: 200_000, burst: 1.0, ..Direction::default() };
+    directions.down[2] = Direction { delay_us: 700, ..Direction::default() };
+    let fates = group_fates(directions);
+    let lost = |to: usize| fates.iter().filter(|copies| copies[to - 1].1 == Fate::Lost).count();
+    assert!((lost(1) as f64 / f64::from(MANY) - 0.2).abs() < 0.01);
+    assert_eq!(lost(2), 0);
+    let due = us(700);
+    assert_eq!(fates[0][1], (2, Fate::Passes { at: due, held_back: false, again: false }));
+}

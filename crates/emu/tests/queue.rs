@@ -27,7 +27,7 @@ proptest! {
     fn any_bytes_have_a_target_among_the_hosts(bytes in vec(any::<u8>(), 0..40), hosts in 0..254usize) {
         match target(&bytes, hosts) {
             Target::Packet(host) | Target::Host(host) => prop_assert!(host < hosts),
-            Target::All | Target::Nobody => {}
+            Target::All | Target::Group | Target::Nobody => {}
         }
     }
 }
@@ -44,5 +44,7 @@ fn hosts_are_known_by_their_addresses() {
     assert_eq!(target(&frame(&mac(0), IPV4), 2), Target::Nobody);
     assert_eq!(target(&frame(&[0xff; 6], ARP), 2), Target::All);
     assert_eq!(target(&frame(&[9; 6], IPV4), 2), Target::Nobody);
+    assert_eq!(target(&frame(&[1, 0, 0x5e, 7, 7, 7], IPV4), 2), Target::Group);
+    assert_eq!(target(&frame(&[1, 0, 0x5e, 7, 7, 7], ARP), 2), Target::Nobody);
     assert_eq!(target(&[0xff; 13], 2), Target::Nobody);
 }

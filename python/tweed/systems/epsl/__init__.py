@@ -22,14 +22,21 @@ from tweed.experiments.notes import Notes
 from tweed.experiments.tuning import tuned
 from tweed.systems import Headline, System
 from tweed.systems.epsl.measured import Training, drops, rounds, rows, tiny, trained_rounds
+from tweed.systems.epsl.measured_live import live
 from tweed.systems.epsl.report import BATCH, CLIENTS, DATA, PARTITIONS, PHIS, STEPS, study
 
 #: Learning rates begin here.
 GRID = Grid(0.1, 3.0, tries=5)
+#: What is timed live, by network.
+HOWS = {
+    "server": ("0", "0.5", "1", "unicast"),
+    "both ways": ("0", "0.5", "1"),
+    "uplinks": ("0", "1", "codecs"),
+}
 
 
 def experiment(notes: Notes, quick: bool) -> None:
-    """Cost: fifteen minutes; quick: half a minute."""
+    """Cost: twenty minutes of two cores, the last two of them live; quick: half a minute."""
     for clients in (2, 5):
         for phi in (0.0, 0.3, 0.5, 1.0):
             rows(notes, clients, 10, phi)
@@ -45,6 +52,8 @@ def experiment(notes: Notes, quick: bool) -> None:
     tuned(notes, [Training(*one, BATCH, STEPS).side(GRID, range(5)) for one in asked])
     more = [(DATA[0], PARTITIONS[0], phi, many) for many, phi in product(CLIENTS[1:], PHIS)]
     tuned(notes, [Training(*one, BATCH, STEPS).side(GRID, range(2)) for one in more])
+    for place, hows in HOWS.items():
+        live(notes, place, hows, clients=6, batch=64, steps=30)
 
 
 SYSTEM = System(

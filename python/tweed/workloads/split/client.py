@@ -6,6 +6,7 @@ answer = client.handle(message)              of each message of the server, unti
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -69,7 +70,7 @@ class SplitClient:
         self._labels: Tensor | None = None
         self._sent: Sent | None = None
         self._own: Message | None = None
-        self._shared: Message | None = None
+        self._shared: bytes | None = None
         self.is_done, self.loss, self.steps = True, float("nan"), 0
 
     def start(self, x: Tensor, y: Tensor) -> bytes:
@@ -107,17 +108,37 @@ class SplitClient:
         if message["kind"] == "failed":
             raise remade(message["error"], message["text"])
         if message["kind"] == "shared":
-            self._shared = message
+            self.overhear(bytes(data))
         elif self.is_done or message["step"] != self.steps:
             return None
         elif message["kind"] == "outputs":
             return self._judged(message)
         elif message["kind"] == "own":
             self._own = message
-        own, shared = self._own, self._shared
-        if own is not None and (own["rows"] == 0 or (shared and shared["step"] == own["round"])):
-            self._finish(own, shared)
+            self._go_on()
         return None
+
+    def overhear(self, data: bytes) -> None:
+        """Something that was sent to all, over a link or by multicast; it counts if its digest is right."""
+        self._shared = data
+        self._go_on()
+
+    @property
+    def lacks(self) -> bool:
+        """Whether the gradient of aggregated rows is all that is missing; `again` asks the server for it."""
+        return self._own is not None
+
+    def again(self) -> bytes:
+        """A message that asks for what was sent to all."""
+        return write("again", self.steps)
+
+    def _go_on(self) -> None:
+        """Ends the step, if all of it is there."""
+        own, shared = self._own, self._shared
+        if own is not None and own["rows"] == 0:
+            self._finish(own, None)
+        elif own is not None and shared and hashlib.sha256(shared).hexdigest() == own["digest"]:
+            self._finish(own, read(shared, "the server"))
 
     def _judged(self, message: Message) -> bytes:
         """The loss of outputs, and its gradient."""

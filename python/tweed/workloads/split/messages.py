@@ -4,9 +4,11 @@
     outputs    server -> client   where the loss is at the client; it answers with `loss`, their gradients
     shared     server -> all      the gradient of the rows that were aggregated
     own        server -> client   that of its other rows; ends the step
+    again      client -> server   the client asks for `shared`, which has not come
     failed     server -> all      an error of the server's, which clients raise
 
-Each has the number of the client's step; "shared" that of the server's, which "own" names as its `round`.
+Each has the number of the client's step; `shared` that of the server's. `own` has the SHA-256 digest of
+`shared`, which may come by other ways than a link.
 
 Each message is a dict of plain values and tensors, as `exchange.encoding` writes it.
 """
@@ -30,7 +32,8 @@ FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "outputs": {"outputs": Tensor},
     "loss": {"gradient": Tensor, "loss": float},
     "shared": {"gradient": Tensor},
-    "own": {"gradient": Tensor, "rows": int, "round": int, "loss": float},
+    "own": {"gradient": Tensor, "rows": int, "digest": str, "loss": float},
+    "again": {},
     "failed": {"error": str, "text": str},
 }
 Message = Mapping[str, Any]

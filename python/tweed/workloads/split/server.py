@@ -7,6 +7,7 @@ for send in server.poll(): ...               what is to be sent now
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -140,6 +141,9 @@ class SplitServer:
             self._take(client, message)
         elif message["kind"] == "loss":
             self._judge(client, message)
+        elif message["kind"] == "again":
+            step, kept = self._kept.get(client, (-1, []))
+            self._out += [Send((client,), data) for data in kept[:-1] if step == message["step"]]
         else:
             raise DataError(f"{_named(client)} has sent {message['kind']!r}, which is the server's to say")
         self._go_on()
@@ -235,7 +239,8 @@ class SplitServer:
             self._out.append(Send((*batches,), shared[0]))
         for (client, batch), gradient in zip(batches.items(), gradients.unicast, strict=True):
             encoded = self._encoded(client, gradient, part(batch.sent, m, len(batch.activations)))
-            fields = {"gradient": encoded, "rows": m, "round": self.steps, "loss": batch.loss}
+            digest = hashlib.sha256(shared[0]).hexdigest() if shared else ""
+            fields = {"gradient": encoded, "rows": m, "digest": digest, "loss": batch.loss}
             own = write("own", batch.step, **fields)
             self._kept[client] = batch.step, [*shared, own]
             self._out.append(Send((client,), own))
