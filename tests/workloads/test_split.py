@@ -418,3 +418,78 @@ def test_federated_averages_are_the_same_at_all_and_weighted() -> None:
     clients[1] = SplitClient(nn.Linear(5, 8), sgd(clients[0].lower))
     with pytest.raises(ShapeMismatch, match="client 1"):
         federated_average(clients)
+
+
+def outcome(client: SplitClient, server: SplitServer, number: int) -> str:
+    """What a client hears: "" or an error."""
+    said = ""
+    for send in server.poll():
+        if number in send.to:
+            try:
+                client.handle(send.data)
+            except (DataError, NonFinite, ShapeMismatch) as error:
+                said = str(error)
+    return said
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (torch.full((4,), 99), "client 1: its labels give no loss"),
+        (torch.zeros(4, 7, dtype=torch.int64), "client 1: its labels give no loss"),
+    ],
+    ids=["out of range", "another shape"],
+)
+def test_a_client_whose_labels_give_no_loss_is_told_so_and_the_others_go_on(
+    labels: Tensor, words: str
+) -> None:
+    server, clients = parts(2)
+    server.join(0)
+    server.join(1)
+    server.handle(1, clients[1].start(batches(1, 4)[0], labels))
+    server.handle(0, clients[0].start(*batches(0, 4)))
+    sends = server.poll()
+    assert server.steps == 1 and server.clients == [0]
+    for send in sends:
+        if 0 in send.to:
+            clients[0].handle(send.data)
+    assert clients[0].is_done
+    with pytest.raises(DataError, match=words):
+        for send in sends:
+            if 1 in send.to:
+                clients[1].handle(send.data)
+
+
+def test_a_loss_that_is_not_finite_changes_nothing() -> None:
+    top = upper()
+    server = SplitServer(top, sgd(top), lambda outputs, labels: outputs.sum() * torch.inf)
+    client = SplitClient(lower(0), sgd(lower(0)))
+    before = [param.detach().clone() for param in top.parameters()]
+    server.join(0)
+    server.handle(0, client.start(*batches(0, 4)))
+    assert "no finite gradient" in outcome(client, server, 0)
+    assert same(before, [param.detach() for param in top.parameters()]) and server.steps == 0
+
+
+def test_who_has_another_cut_than_the_upper_layers_is_not_the_measure_of_others() -> None:
+    server, clients = parts(1)
+    other = nn.Linear(batches(0, 4)[0].shape[1], 3)
+    wrong = SplitClient(other, sgd(other))
+    server.join(1)
+    server.handle(1, wrong.start(*batches(1, 4)))
+    assert "client 1: rows of [4, 3] do not fit the upper layers" in outcome(wrong, server, 1)
+    server.join(0)
+    server.handle(0, clients[0].start(*batches(0, 4)))
+    assert outcome(clients[0], server, 0) == "" and server.steps == 1
+
+
+def test_layers_that_begin_to_keep_something_are_refused_at_the_step() -> None:
+    norm = nn.InstanceNorm1d(2, track_running_stats=True)
+    with pytest.raises(UsageError, match="InstanceNorm1d"):
+        SplitServer(norm, torch.optim.SGD(upper().parameters(), 0.1))
+    frozen = nn.Sequential(nn.BatchNorm1d(6), upper()).eval()
+    server, (client,) = SplitServer(frozen, sgd(frozen), CRITERION), parts(1)[1]
+    frozen.train()
+    server.join(0)
+    with pytest.raises(UsageError, match="BatchNorm1d"):
+        server.handle(0, client.start(*batches(0, 4)))

@@ -19,7 +19,7 @@ from typing import Self
 from torch import Tensor
 
 from tweed import _core
-from tweed.errors import DeadlineExceeded, PeerLost, TweedError
+from tweed.errors import DeadlineExceeded, PeerLost, TweedError, UsageError
 from tweed.exchange.hub.links.calling import opened
 from tweed.exchange.hub.wire.address import Credentials, HubAddress
 from tweed.workloads.split.client import SplitClient
@@ -92,6 +92,8 @@ class KeyedServer:
         """A message; a client that sends what cannot be is told so, and the others go on."""
         try:
             self._server.handle(key, data)
+        except UsageError:
+            raise  # the server's own
         except TweedError as error:
             log.warning("client %s is cut off: %s", key[:8], error)
             self._links.send(link, write("failed", 0, error=type(error).__name__, text=str(error)))

@@ -15,13 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tweed.errors import DataError, NonFinite, ShapeMismatch, UsageError
+from tweed.errors import DataError, NonFinite, ShapeMismatch, TweedError, UsageError
 from tweed.exchange.checkpoint import filled, plain
 from tweed.exchange.stages import Cut, CutState, Sent
 from tweed.workloads.split.aggregation import CutGradients, Rows, ServerPass, aggregated_rows
 from tweed.workloads.split.client import Loss, exact
 from tweed.workloads.split.messages import Message, part, read, whole, write
 
+#: What torch raises of rows or labels that do not fit.
+_WRONG = (RuntimeError, IndexError, ValueError)
 #: A client's rank, place or key.
 Client = int | str
 
@@ -158,7 +160,10 @@ class SplitServer:
         if message["step"] == step:
             self._out += [Send((client,), data) for data in kept]
             return
-        activations, sent = self.cut.decode(message["activations"])
+        try:
+            activations, sent = self.cut.decode(message["activations"])
+        except DataError as error:
+            raise DataError(f"{_named(client)}: {error}") from error
         labels, weight = message["labels"], message["weight"]
         if not activations.dim() or not len(activations) or not 0 < weight < float("inf"):
             raise DataError(f"{_named(client)} has sent no rows, or the weight {weight}")
@@ -200,20 +205,50 @@ class SplitServer:
                 self._update(self._pass)
 
     def _forward(self) -> None:
-        """Outputs of all rows; their gradients are computed here or asked for."""
+        """Outputs of all rows; their gradients are computed here or asked for.
+
+        A client whose rows or labels cannot be computed with is told so and takes no part any more.
+        """
+        refuse_batch_norm(self.upper)
         self._counted = {client: batch for client, batch in self._batches.items() if batch}
         batches = [*self._counted.values()]
         m = aggregated_rows(self.phi(self.steps), [len(batch.activations) for batch in batches])
         activations = [batch.activations for batch in batches]
-        self._pass = ServerPass(self.upper, activations, self._weights(), m)
+        try:
+            self._pass = ServerPass(self.upper, activations, self._weights(), m)
+        except _WRONG:
+            self._expel_misfits()
+            return
         for (client, batch), outputs in zip(self._counted.items(), self._pass.outputs, strict=True):
             batch.gradient = None
             if self._criterion is None or batch.labels is None:
                 self._out.append(Send((client,), write("outputs", batch.step, outputs=outputs)))
-                continue
-            loss = self._criterion(outputs.requires_grad_(), batch.labels)
-            (batch.gradient,) = torch.autograd.grad(loss, outputs)
-            batch.loss = loss.item()
+            elif error := _judged(self._criterion, batch, outputs):
+                self._expel(client, error)
+                return
+
+    def _expel_misfits(self) -> None:
+        """Clients leave whose rows the upper layers do not take. Raises their error if they take all."""
+        misfits: dict[Client, Exception] = {}
+        for client, batch in self._counted.items():
+            try:
+                with torch.no_grad():
+                    self.upper(batch.activations)
+            except _WRONG as error:
+                misfits[client] = error
+        if not misfits:
+            raise UsageError("the upper layers take the rows of each client, and not those of all together")
+        for client, wrong in misfits.items():
+            rows = list(self._counted[client].activations.shape)
+            self._expel(client, ShapeMismatch(f"rows of {rows} do not fit the upper layers: {wrong}"))
+
+    def _expel(self, client: Client, error: TweedError) -> None:
+        """A client is told why it takes no part any more; the step begins anew with the others."""
+        self._out.append(
+            Send((client,), write("failed", 0, error=type(error).__name__, text=f"{_named(client)}: {error}"))
+        )
+        self._batches.pop(client, None)
+        self._pass, self._counted = None, {}
 
     def _weights(self) -> list[float]:
         total = sum(batch.weight for batch in self._counted.values())
@@ -269,12 +304,27 @@ class SplitServer:
         self.upper.load_state_dict(state["upper"])
         self.optimizer.load_state_dict(state["optimizer"])
         start = self.cut.start_gradients
+        self._batches = dict.fromkeys(self._batches)
+        self._pass, self._counted = None, {}
         self._codecs = {client: filled(start(), kept) for client, kept in state["codecs"].items()}
         self._kept = {
             client: (step, [bytes(reply.numpy()) for reply in replies])
             for client, (step, replies) in state["kept"].items()
         }
         self.steps = state["steps"]
+
+
+def _judged(criterion: Loss, batch: _Batch, outputs: Tensor) -> TweedError | None:
+    """Gives a batch its loss and the gradient of that. Returns why there is none."""
+    try:
+        loss = criterion(outputs.requires_grad_(), batch.labels)  # type: ignore[arg-type]
+        (batch.gradient,) = torch.autograd.grad(loss, outputs)
+    except _WRONG as error:
+        return DataError(f"its labels give no loss: {error}")
+    batch.loss = loss.item()
+    if not bool(batch.gradient.isfinite().all()):
+        return NonFinite("its loss has no finite gradient")
+    return None
 
 
 def _named(client: Client) -> str:
@@ -284,7 +334,8 @@ def _named(client: Client) -> str:
 def refuse_batch_norm(upper: nn.Module) -> None:
     """Raises UsageError for upper layers of which one has statistics of batches."""
     for name, layer in upper.named_modules():
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.training:
+        keeps = isinstance(layer, nn.modules.batchnorm._NormBase) and layer.training
+        if keeps and (isinstance(layer, nn.modules.batchnorm._BatchNorm) or layer.track_running_stats):
             raise UsageError(
                 f"upper layers do not go with layer {name!r}, {type(layer).__name__}: its statistics would "
                 "be of rows of several clients and of their averages. Take GroupNorm or LayerNorm, or give "
