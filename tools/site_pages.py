@@ -31,7 +31,7 @@ PUBLIC = [
     "tweed.collective.topology",
     *(f"tweed.{name}" for name in ("transport", "aggregate", "attach", "elastic", "server", "torch", "ray")),
     *(f"tweed.integrations.{name}" for name in ("lightning", "accelerate", "transformers", "flower")),
-    *(f"tweed.workloads.{name}" for name in ("tasks", "coded", "double_ml", "fixed_points")),
+    *(f"tweed.workloads.{name}" for name in ("tasks", "coded", "double_ml", "fixed_points", "split")),
     "tweed.data",
     *(f"tweed.{name}" for name in ("simulate", "testbed", "metrics")),
     *(f"tweed.{name}" for name in ("plan", "doctor", "report", "systems")),
