@@ -33,7 +33,7 @@ PUBLIC = [
     *(f"tweed.integrations.{name}" for name in ("lightning", "accelerate", "transformers", "flower")),
     *(
         f"tweed.workloads.{name}"
-        for name in ("tasks", "coded", "double_ml", "fixed_points", "target_propagation")
+        for name in ("tasks", "coded", "double_ml", "fixed_points", "split", "target_propagation")
     ),
     "tweed.data",
     *(f"tweed.{name}" for name in ("simulate", "testbed", "metrics")),

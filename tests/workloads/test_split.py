@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tests.workloads.split_ranks import batches, lower, split_rank, upper
+from tests.workloads.split_ranks import batches, lower, multicast_rank, split_rank, upper
 from tweed.compress import Identity, Quantise, TopK
 from tweed.errors import DataError, NonFinite, PeerLost, ShapeMismatch, UsageError
 from tweed.exchange.hub.wire.address import Credentials
 from tweed.exchange.stages import Cut
-from tweed.testbed import run_ranks
+from tweed.testbed import Network, run_ranks
 from tweed.testbed.ranks import RankFailed
 from tweed.workloads.split import (
     ServerPass,
@@ -493,3 +493,16 @@ def test_layers_that_begin_to_keep_something_are_refused_at_the_step() -> None:
     server.join(0)
     with pytest.raises(UsageError, match="BatchNorm1d"):
         server.handle(0, client.start(*batches(0, 4)))
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_what_goes_to_all_crosses_the_servers_link_once() -> None:
+    network = Network.parse("rate=100mbit")
+    by_multicast, copies = (
+        run_ranks(multicast_rank, 4, way, network=network, backend="tweed", timeout=60.0)
+        for way in (True, False)
+    )
+    assert by_multicast[0][0] == copies[0][0]  # the same steps
+    message = 16 * 256 * 4
+    saved = copies[0][1] - by_multicast[0][1]
+    assert 0.8 * 2 * message < saved / 3 < 1.2 * 2 * message  # two copies less in each of three steps

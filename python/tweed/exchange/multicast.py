@@ -90,7 +90,7 @@ class MulticastSender:
             self._socket.sendto(datagram, self._group)
 
     def close(self) -> None:
-        """Closes the socket."""
+        """Closes the socket of this end."""
         self._socket.close()
 
 
@@ -118,5 +118,5 @@ class MulticastReceiver:
                 return message
 
     def close(self) -> None:
-        """Closes the socket."""
+        """Closes the socket of this end."""
         self._socket.close()
