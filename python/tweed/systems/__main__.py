@@ -89,7 +89,9 @@ def _counts(rows: list[list[str]]) -> str:
 
 
 def figure(cell: str) -> str:
-    """The first figure of a cell that has a unit, or else the first one."""
+    """The first figure of a cell that has a unit, or else the first one; a dash: nothing was measured."""
+    if cell == "–":
+        return cell
     units = r"(?: ?×| points| %|%| ms| s\b)"
     found = re.search(rf"{FIGURE}{units}", cell) or re.search(FIGURE, cell)
     if found is None:

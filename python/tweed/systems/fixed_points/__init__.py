@@ -63,7 +63,7 @@ SYSTEM = System(
         "rules that step in the space of fixed points learn where the gradient is unstable",
         "MNIST, three epochs: {}; a step is {} as quick",
         (
-            "MNIST, three epochs: the linearised rule at least 85 %",
+            "MNIST, three epochs: the linearised at least 85 %",
             "N = 300: a step at least 1.5× as quick as equations, as in the paper's code",
         ),
         "Recurrent networks at rest, and equilibrium models whose gradients blow up.",
