@@ -18,7 +18,7 @@ from tweed.errors import NonFinite
 from tweed.exchange.allocation import Demand, Owners, Radio, allocate, fastest_power
 from tweed.experiments.learning_rates import Grid
 from tweed.experiments.notes import Line, Notes
-from tweed.experiments.tuning import Side, together
+from tweed.experiments.tuning import Side, accuracy, together
 from tweed.workloads.split import SplitClient, SplitServer, split_step
 from tweed.workloads.split.latency import Layers, drop
 
@@ -60,7 +60,8 @@ class Training:
         """It at its best learning rate: lines of kind "training"."""
         facts = {"data": self.data, "partition": self.partition, "phi": self.phi, "clients": self.clients}
         name = ", ".join(map(str, facts.values()))
-        return Side(name, {"kind": "training", **facts}, self.run, grid, seeds)
+        score = accuracy if self.partition == "iid" else _of_own_classes
+        return Side(name, {"kind": "training", **facts}, self.run, grid, seeds, score)
 
     def run(self, rate: float, seed: int) -> Line:
         """The mean accuracy of the clients' models: of all classes, of those that each has, and by steps."""
@@ -85,6 +86,11 @@ class Training:
             return {"diverged": True, "accuracy": 0.0, "own": 0.0, "curve": curve}
         own = _accuracy(lowers, upper, test, [torch.unique(y[torch.from_numpy(part)]) for part in parts])
         return {"accuracy": _accuracy(lowers, upper, test, None), "own": own, "curve": curve}
+
+
+def _of_own_classes(line: Line) -> float | None:
+    """A score for searches, by what is judged."""
+    return None if line.get("diverged") else float(line["own"])
 
 
 def _accuracy(

@@ -246,6 +246,8 @@ def _words() -> Section:
         "Simulated: clients within 200 m, 20 subchannels of 10 MHz, Shannon's rates with Rayleigh fading, "
         "clients of 16 to 26 GFLOP/s and a server of 160. Rounds have the layer sizes of ResNet-18; each "
         "scheme has its best allocation and cut. Time to an accuracy has the trained model at its cut.",
+        "With more clients the best cut moves layers to them, as one server computes for all: so from 10 "
+        "clients on there is ever less at the server that an average could save.",
         "Live: 6 clients and the server are ranks in namespaces, links by token buckets; a broadcast is UDP "
         "multicast, and what a client misses comes over its link. Computing is this machine's.",
         "A port that is short both ways gains less: without a broadcast clients get their gradients one "
