@@ -68,7 +68,7 @@ def drive(cadence: Cadence[Any], events: Iterable[Event]) -> Iterator[Decision]:
 @every_cadence
 def test_it_keeps_the_contract(cadence: Cadence[Any]) -> None:
     assert isinstance(cadence, Cadence)
-    assert cadence.exchanges and cadence.exchanges <= {"gradient", "step", "difference", "model"}
+    assert cadence.exchanges and cadence.exchanges <= {"gradient", "factors", "step", "difference", "model"}
     assert cadence.reason
 
 
