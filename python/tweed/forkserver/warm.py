@@ -35,8 +35,9 @@ def _touch() -> None:
 
 
 def _warm() -> None:
-    ours = ("tweed.torch.backend", "tweed.attach.run", "tweed.workloads.tasks.worker")
-    for module in ("torch._dynamo", "numpy.ma", *ours):
+    for module in ("tweed.torch.backend", "tweed.attach.run", "tweed.workloads.tasks.worker"):
+        importlib.import_module(module)
+    for module in ("torch._dynamo", "numpy.ma"):  # not in every version of torch, of numpy
         with suppress(ImportError):
             importlib.import_module(module)
     _touch()
