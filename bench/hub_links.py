@@ -139,7 +139,7 @@ class _Member:
 
     def __init__(self, address: str, digest: str) -> None:
         from tweed import _core
-        from tweed.exchange.hub.wire import greetings
+        from tweed.links import greetings
 
         self._links = _core.HubLinks(patience_s=60.0)
         self._link = self._links.call(address)

@@ -27,7 +27,7 @@ from tweed.elastic import Control, Elastic, candidacy, meeting, start, witness
 from tweed.elastic.messages import Life, packed
 from tweed.elastic.witness import Replaces, Witness
 from tweed.errors import DataError, PeerLost, UsageError
-from tweed.exchange.hub.wire.address import HubAddress
+from tweed.links.address import HubAddress
 from tweed.testbed import Ranks
 from tweed.testbed.faults import Plan
 

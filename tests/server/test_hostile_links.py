@@ -23,8 +23,9 @@ from tweed.exchange.hub.keyed.member_link import MemberLink, Seen
 from tweed.exchange.hub.links.base import Linked
 from tweed.exchange.hub.machine.worker import Worker
 from tweed.exchange.hub.replica.replication import Replication
-from tweed.exchange.hub.wire import bodies, greetings
-from tweed.exchange.hub.wire.address import HubAddress
+from tweed.exchange.hub.wire import bodies
+from tweed.links import greetings
+from tweed.links.address import HubAddress
 from tweed.exchange.hub.wire.form import ContributionForm
 from tweed.exchange.hub.wire.head import HEAD, head_of
 from tweed.exchange.hub.wire.messages import (

@@ -23,7 +23,7 @@ from tweed.cadence import LocalSteps
 from tweed.collective import Hub, Server
 from tweed.compress import ErrorFeedback, Quantise, TopK
 from tweed.errors import ShapeMismatch, StrategyError, UsageError
-from tweed.exchange.hub.wire import greetings
+from tweed.links import greetings
 from tweed.strategy import Strategy
 
 IN_STEP = Strategy(collective=Hub(0, when=All()))

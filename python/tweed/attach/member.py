@@ -9,8 +9,8 @@ from tweed.errors import PeerLost, StrategyError
 from tweed.exchange.communicator import Stats
 from tweed.exchange.hub.aggregator.link import AggregatorLink
 from tweed.exchange.hub.keyed.member_link import MemberLink
-from tweed.exchange.hub.links.calling import opened
-from tweed.exchange.hub.wire.address import Credentials, HubAddress
+from tweed.links.calling import opened
+from tweed.links.address import Credentials, HubAddress
 from tweed.exchange.owners import Owners
 from tweed.exchange.place import Alone, Place
 from tweed.strategy import Strategy

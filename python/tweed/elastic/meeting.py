@@ -18,8 +18,8 @@ from tweed.elastic.linked import later_life, settings
 from tweed.elastic.messages import TEXT, Hello, Known, Life, packed, read
 from tweed.elastic.settings import Elastic
 from tweed.errors import DeadlineExceeded, PeerLost, TweedError, UsageError
-from tweed.exchange.hub.links.calling import opened
-from tweed.exchange.hub.wire.address import Credentials, HubAddress
+from tweed.links.calling import opened
+from tweed.links.address import Credentials, HubAddress
 from tweed.exchange.store import reach_store, reading, split_place, text, value, whole
 
 log = logging.getLogger("tweed")

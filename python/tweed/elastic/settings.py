@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 
 from tweed.errors import UsageError
-from tweed.exchange.hub.wire.address import HubAddress
+from tweed.links.address import HubAddress
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,13 +21,14 @@ from typing import Any
 from tweed import _core
 from tweed.errors import DataError, PeerLost, ShapeMismatch, UsageError
 from tweed.exchange.hub.keyed.hub_links import KeyedLinks
-from tweed.exchange.hub.links.calling import ask
-from tweed.exchange.hub.links.dialer import Dialer
+from tweed.links.calling import ask
+from tweed.links.dialer import Dialer
 from tweed.exchange.hub.replica.link import WINDOW
 from tweed.exchange.hub.replica.replication import Replication
 from tweed.exchange.hub.replica.succession import Rank, Successor
-from tweed.exchange.hub.wire import bodies, control, greetings
-from tweed.exchange.hub.wire.address import HubAddress
+from tweed.exchange.hub.wire import bodies, control
+from tweed.links import greetings
+from tweed.links.address import HubAddress
 from tweed.exchange.hub.wire.control import Control, Kind
 from tweed.exchange.hub.wire.head import HEAD
 from tweed.server.site import Site

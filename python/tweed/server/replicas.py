@@ -11,10 +11,10 @@ from torch.optim import Optimizer
 
 from tweed import _core
 from tweed.errors import PeerLost, StrategyError, UsageError
-from tweed.exchange.hub.links.calling import ask
+from tweed.links.calling import ask
 from tweed.exchange.hub.replica.replica import Divergence, replicable
 from tweed.exchange.hub.replica.replication import superseded
-from tweed.exchange.hub.wire.address import HubAddress
+from tweed.links.address import HubAddress
 from tweed.strategy import Strategy
 
 

@@ -19,11 +19,11 @@ from tweed.attach.settings import Settings
 from tweed.errors import UsageError
 from tweed.exchange.communicator import Stats
 from tweed.exchange.hub.keyed.hub_links import KeyedLinks
-from tweed.exchange.hub.links.calling import opened
+from tweed.links.calling import opened
 from tweed.exchange.hub.live.hub import HubServer
 from tweed.exchange.hub.live.trusted import TrustedLoss
 from tweed.exchange.hub.replica.replication import Replication, Side
-from tweed.exchange.hub.wire.address import Credentials, HubAddress
+from tweed.links.address import Credentials, HubAddress
 from tweed.exchange.owners import Owners
 from tweed.exchange.place import Alone, Place
 from tweed.server.following import Following

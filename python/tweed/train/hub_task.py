@@ -23,8 +23,8 @@ import tweed
 from tweed.cadence import LocalSteps
 from tweed.data import get
 from tweed.errors import StrategyError, UsageError
-from tweed.exchange.hub.links.calling import job
-from tweed.exchange.hub.wire.address import Credentials, HubAddress
+from tweed.links.calling import job
+from tweed.links.address import Credentials, HubAddress
 from tweed.files import write_atomic
 from tweed.named import named_strategy
 from tweed.server import Replay, replay

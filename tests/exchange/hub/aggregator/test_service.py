@@ -18,7 +18,7 @@ from tweed.exchange.hub.aggregator.service import Service
 from tweed.exchange.hub.keyed.ways import Ways
 from tweed.exchange.hub.machine.worker import Worker
 from tweed.exchange.hub.wire import bodies
-from tweed.exchange.hub.wire.address import HubAddress
+from tweed.links.address import HubAddress
 from tweed.exchange.hub.wire.bodies import Part
 from tweed.exchange.hub.wire.framing import SMALL_BYTES, framed, split
 from tweed.exchange.hub.wire.head import HEAD, NUMBERS, from_hub, from_way, from_worker, head_of

@@ -10,7 +10,7 @@ import pytest
 
 from tweed.exchange.hub.keyed import hub_links
 from tweed.exchange.hub.keyed.hub_links import KeyedLinks
-from tweed.exchange.hub.wire import greetings
+from tweed.links import greetings
 
 
 class Sockets:

@@ -30,7 +30,7 @@ from tweed.exchange.hub.aggregator.service import Service
 from tweed.exchange.hub.keyed.member_link import Came, MemberLink, Seen
 from tweed.exchange.hub.machine.worker import Worker
 from tweed.exchange.hub.wire import bodies
-from tweed.exchange.hub.wire.address import HubAddress
+from tweed.links.address import HubAddress
 from tweed.exchange.hub.wire.form import ContributionForm
 from tweed.exchange.hub.wire.messages import FromWorker, Gather, Lend, Offer, Payload, Sum, Task, Void
 

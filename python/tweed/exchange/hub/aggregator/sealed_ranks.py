@@ -16,9 +16,9 @@ from tweed.errors import PeerLost
 from tweed.exchange.hub.aggregator.link import AggregatorLink
 from tweed.exchange.hub.keyed.hub_links import KeyedLinks
 from tweed.exchange.hub.links.base import Linked, News
-from tweed.exchange.hub.links.calling import opened
+from tweed.links.calling import opened
 from tweed.exchange.hub.replica.replication import Replication
-from tweed.exchange.hub.wire.address import Credentials, HubAddress
+from tweed.links.address import Credentials, HubAddress
 
 #: Gathers a text of each rank, by rank.
 Gather = Callable[[str], Sequence[str]]

@@ -22,10 +22,11 @@ from torch import Tensor
 from tweed import _core
 from tweed.errors import DataError
 from tweed.exchange.hub.keyed.allowances import Allowances
-from tweed.exchange.hub.keyed.silence import Silence
+from tweed.links.silence import Silence
 from tweed.exchange.hub.links.base import Linked, News
 from tweed.exchange.hub.replica.replication import Replication
-from tweed.exchange.hub.wire import bodies, control, greetings
+from tweed.exchange.hub.wire import bodies, control
+from tweed.links import greetings
 from tweed.exchange.hub.wire.framing import framed, split
 from tweed.exchange.hub.wire.head import HEAD, Kind, from_worker
 from tweed.exchange.hub.wire.messages import (

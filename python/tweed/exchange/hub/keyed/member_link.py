@@ -21,11 +21,12 @@ from torch import Tensor
 from tweed import _core
 from tweed.errors import DataError, PeerLost, ShapeMismatch, UsageError
 from tweed.exchange.hub.keyed.ways import Ways
-from tweed.exchange.hub.links.calling import Event, ask
+from tweed.links.calling import Event, ask
 from tweed.exchange.hub.machine.worker import Worker
 from tweed.exchange.hub.replica.link import WINDOW, ReplicaLink
-from tweed.exchange.hub.wire import bodies, control, greetings
-from tweed.exchange.hub.wire.address import HubAddress
+from tweed.exchange.hub.wire import bodies, control
+from tweed.links import greetings
+from tweed.links.address import HubAddress
 from tweed.exchange.hub.wire.control import Kind
 from tweed.exchange.hub.wire.form import ContributionForm
 from tweed.exchange.hub.wire.framing import framed, split

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from tweed.errors import DataError, UsageError
-from tweed.exchange.hub.links.dialer import Caller, Dialer
-from tweed.exchange.hub.wire.address import HubAddress
+from tweed.links.dialer import Caller, Dialer
+from tweed.links.address import HubAddress
 from tweed.exchange.hub.wire.framing import SMALL_BYTES, framed, split
 from tweed.exchange.hub.wire.head import HEAD, from_way
 from tweed.exchange.hub.wire.messages import Blocked, Fetch, FromWay, Grant, Handed, Offer, Payload

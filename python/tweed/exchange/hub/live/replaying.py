@@ -28,7 +28,7 @@ from tweed.exchange.hub.live.contribution import Contribution
 from tweed.exchange.hub.live.event_log import Began, Committed, LoggedEvents, software
 from tweed.exchange.hub.live.hub import HubServer
 from tweed.exchange.hub.live.trusted import batches
-from tweed.exchange.hub.wire import greetings
+from tweed.links import greetings
 from tweed.exchange.hub.wire.messages import End, FromHub
 from tweed.exchange.owners import Owners
 from tweed.exchange.place import Alone

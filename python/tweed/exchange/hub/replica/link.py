@@ -17,10 +17,11 @@ from torch import Tensor
 
 from tweed import _core
 from tweed.errors import DataError, UsageError
-from tweed.exchange.hub.links.dialer import Dialer
+from tweed.links.dialer import Dialer
 from tweed.exchange.hub.replica.succession import Voter
-from tweed.exchange.hub.wire import control, greetings
-from tweed.exchange.hub.wire.address import HubAddress
+from tweed.exchange.hub.wire import control
+from tweed.links import greetings
+from tweed.links.address import HubAddress
 from tweed.exchange.hub.wire.control import Kind
 from tweed.exchange.hub.wire.head import HEAD
 from tweed.exchange.hub.wire.messages import Offer, Sum, Task

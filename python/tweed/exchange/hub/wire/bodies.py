@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from tweed.errors import DataError, UsageError
-from tweed.exchange.hub.wire.address import HubAddress
+from tweed.links.address import HubAddress
 from tweed.exchange.hub.wire.messages import Sum
 
 #: A body that is neither a model nor a payload nor a sum is never longer.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tweed.exchange.hub.keyed.silence import Silence
+from tweed.links.silence import Silence
 
 
 def watched(took_s: float) -> Silence:

@@ -7,7 +7,7 @@ from threading import Thread
 from typing import Protocol
 
 from tweed.errors import TweedError, UsageError
-from tweed.exchange.hub.wire.address import HubAddress
+from tweed.links.address import HubAddress
 
 log = logging.getLogger("tweed")
 #: Seconds between two calls, at first and at most.

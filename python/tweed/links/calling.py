@@ -9,8 +9,8 @@ from typing import Any
 
 from tweed import _core
 from tweed.errors import PeerLost
-from tweed.exchange.hub.wire import greetings
-from tweed.exchange.hub.wire.address import Credentials, HubAddress
+from tweed.links import greetings
+from tweed.links.address import Credentials, HubAddress
 
 _ANSWER_S = 30.0
 #: A link's number, and who has joined, a message, or why it has ended.
