@@ -26,10 +26,10 @@ from bench.units import grid
 from tweed import _core
 from tweed.aggregate import Each
 from tweed.errors import NoTestbed
-from tweed.exchange.hub import Hub, Offer, Step
-from tweed.exchange.hub.machine.chosen import hub_of
-from tweed.exchange.hub.replica.replica import Replica
 from tweed.files import write_atomic
+from tweed.hub.machine import Hub, Offer, Step
+from tweed.hub.machine.build import hub_of
+from tweed.hub.standby.machine import Replica
 from tweed.recipes import mlfabric
 from tweed.simulate.disturbances import COMPUTERS
 from tweed.simulate.hub import Conditions, each

@@ -13,7 +13,7 @@ import numpy as np
 from bench.run import Row
 from bench.units import grid, seconds
 from tweed.aggregate import Cache, Quorum
-from tweed.exchange.hub import Hub, Offer, Step
+from tweed.hub.machine import Hub, Offer, Step
 from tweed.order import BoundedDelay, FirstIn, ShortestFirst
 from tweed.rng import uniform
 from tweed.simulate.hub import Conditions, VirtualHub, each

@@ -28,16 +28,16 @@ from tweed.errors import (
     TweedError,
     UsageError,
 )
+from tweed.hub.serve import serve
 from tweed.named import named_strategies, named_strategy
 from tweed.recipes import RECIPES, every_step, local_steps, ltp
-from tweed.server import serve
 from tweed.strategy import Strategy
 
 if TYPE_CHECKING:
     from tweed.attach.run import Run
     from tweed.collective import Schedule, Send, Topology
     from tweed.exchange.communicator import Stats
-    from tweed.server.run import HubRun
+    from tweed.hub.run import HubRun
     from tweed.torch import Options, empty
 
 __all__ = [
@@ -71,7 +71,7 @@ __all__ = [
 
 #: Public names that need torch or the extension module, and where they are.
 _LAZY = {
-    "HubRun": "tweed.server.run",
+    "HubRun": "tweed.hub.run",
     "Options": "tweed.torch",
     "Run": "tweed.attach.run",
     "Schedule": "tweed.collective",
@@ -82,7 +82,7 @@ _LAZY = {
 }
 
 #: Folders that can be used without importing them by name: `tweed.collective.build(...)`.
-_FOLDERS = ("collective", "elastic", "metrics", "ray", "simulate", "testbed", "torch", "transport")
+_FOLDERS = ("collective", "elastic", "metrics", "ray", "server", "simulate", "testbed", "torch", "transport")
 
 
 def __getattr__(name: str) -> object:

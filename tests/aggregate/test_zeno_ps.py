@@ -18,7 +18,7 @@ from tweed.collective import Hub
 from tweed.compress import Spec
 from tweed.errors import StrategyError, UsageError
 from tweed.exchange.checkpoint import filled, plain
-from tweed.exchange.hub.live.trusted import Trusted
+from tweed.hub.live.trusted import Trusted
 from tweed.strategy import Strategy
 
 #: Three layers: of three values, of one, and of two.

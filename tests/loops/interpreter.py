@@ -14,7 +14,7 @@ from tests.loops.kinds import keeps_step
 from tests.loops.loop import Loop
 from tests.loops.program import Program, Skip, Step
 from tweed.errors import TweedError
-from tweed.server import replay
+from tweed.hub.replay import replay
 
 
 class Interpreter:

@@ -11,11 +11,11 @@ from prometheus_client import CollectorRegistry
 from tests.metrics.cases import BEFORE, NOW
 from tests.metrics.test_outlets import registry
 from tests.metrics.test_view import printed
-from tweed.exchange.hub import Hub, Offer, Outcome, Payload, Ready, Task
-from tweed.exchange.hub.live.contribution import Contribution
-from tweed.exchange.hub.live.replaying import NoLinks
-from tweed.exchange.hub.live.tally import MOST, Tally
-from tweed.exchange.hub.wire.messages import Leave, Why
+from tweed.hub.live.contribution import Contribution
+from tweed.hub.live.replaying import NoLinks
+from tweed.hub.live.tally import MOST, Tally
+from tweed.hub.machine import Hub, Offer, Outcome, Payload, Ready, Task
+from tweed.hub.wire.messages import Leave, Why
 from tweed.metrics.hub_snapshot import HubCounts, HubMember
 from tweed.metrics.snapshot import Matrix
 from tweed.metrics.tensorboard import scalars

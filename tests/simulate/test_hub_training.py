@@ -32,7 +32,7 @@ from tweed.collective import Hub
 from tweed.compress import Chain, Direct, ErrorFeedback, Identity, Quantise, Relaxing, TopK
 from tweed.compress.base import Spec
 from tweed.errors import StrategyError, UsageError
-from tweed.exchange.hub.wire.form import ModelForm
+from tweed.hub.wire.form import ModelForm
 from tweed.order import BoundedDelay, FirstIn
 from tweed.recipes import mlfabric, teasq, zeno_ps
 from tweed.simulate.attacks import HostileLayers, Noise, SignFlip

@@ -26,7 +26,7 @@ from tweed.compress import (
     TopK,
 )
 from tweed.errors import StrategyError
-from tweed.exchange.hub import Offer, Payload
+from tweed.hub.machine import Offer, Payload
 from tweed.order import BoundedDelay
 from tweed.simulate.hub_training import HubTraining, Members
 from tweed.strategy import Strategy

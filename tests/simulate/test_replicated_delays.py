@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.exchange.hub.replica.test_replica import Run
+from tests.hub.standby.test_machine import Run
 from tweed.simulate.replicated_hub import Failures
 
 

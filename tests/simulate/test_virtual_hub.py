@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tweed.exchange.hub import Hub, Offer
-from tweed.exchange.hub.machine.worker import Compute
+from tweed.hub.machine import Hub, Offer
+from tweed.hub.machine.worker import Compute
 from tweed.simulate.hub import HUB, Conditions, VirtualHub, each
 
 

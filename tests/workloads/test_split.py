@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from tests.workloads.split_ranks import batches, lower, multicast_rank, split_rank, upper
 from tweed.compress import Identity, Quantise, TopK
 from tweed.errors import DataError, NonFinite, PeerLost, ShapeMismatch, UsageError
-from tweed.links.address import Credentials
 from tweed.exchange.stages import Cut
+from tweed.links.address import Credentials
 from tweed.testbed import Network, run_ranks
 from tweed.testbed.ranks import RankFailed
 from tweed.workloads.split import (

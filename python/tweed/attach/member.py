@@ -7,12 +7,12 @@ import socket
 from tweed.attach.settings import FindPlace
 from tweed.errors import PeerLost, StrategyError
 from tweed.exchange.communicator import Stats
-from tweed.exchange.hub.aggregator.link import AggregatorLink
-from tweed.exchange.hub.keyed.member_link import MemberLink
-from tweed.links.calling import opened
-from tweed.links.address import Credentials, HubAddress
 from tweed.exchange.owners import Owners
 from tweed.exchange.place import Alone, Place
+from tweed.hub.aggregator.link import AggregatorLink
+from tweed.hub.keyed.member_link import MemberLink
+from tweed.links.address import Credentials, HubAddress
+from tweed.links.calling import opened
 from tweed.strategy import Strategy
 
 

@@ -30,16 +30,16 @@ from tweed.exchange.cadence_driver import CadenceDriver, StepLength
 from tweed.exchange.checkpoint import FORMAT, check_format, check_other_ranks
 from tweed.exchange.communicator import Communicator, Stats
 from tweed.exchange.factor_record import FactorRecord
-from tweed.exchange.hub.live.contribution import Contribution
-from tweed.exchange.hub.live.hub import HubServer
-from tweed.exchange.hub.live.trusted import TrustedLoss, warn_of_rate
-from tweed.exchange.hub.live.worker import HubWorker
 from tweed.exchange.losses import Delivered
 from tweed.exchange.place import Alone
 from tweed.exchange.proximal import Proximal
 from tweed.exchange.table import Parts, gradient_reducer, hub_exchange, model_exchange
 from tweed.exchange.terms import terms
 from tweed.exchange.untrained import Untrained
+from tweed.hub.live.contribution import Contribution
+from tweed.hub.live.hub import HubServer
+from tweed.hub.live.trusted import TrustedLoss, warn_of_rate
+from tweed.hub.live.worker import HubWorker
 from tweed.strategy import Strategy
 
 

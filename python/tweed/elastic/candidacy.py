@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from tweed.elastic.control import MOST_BYTES
 from tweed.elastic.messages import TEXT, Candidate, Hello, Known, packed, read
 from tweed.errors import DataError, UsageError
+from tweed.links.address import Credentials, HubAddress
 from tweed.links.calling import opened
 from tweed.links.dialer import Dialer
-from tweed.links.address import Credentials, HubAddress
 
 log = logging.getLogger("tweed")
 

@@ -22,8 +22,8 @@ from tweed.elastic.state import State
 from tweed.elastic.terms import shortened
 from tweed.elastic.transfer import mark_of
 from tweed.errors import DeadlineExceeded, Evicted, Left, PeerLost, TweedError, UsageError
-from tweed.links.dialer import Dialer
 from tweed.links.address import HubAddress
+from tweed.links.dialer import Dialer
 
 log = logging.getLogger("tweed")
 

@@ -18,9 +18,9 @@ from tweed.elastic.linked import later_life, settings
 from tweed.elastic.messages import TEXT, Hello, Known, Life, packed, read
 from tweed.elastic.settings import Elastic
 from tweed.errors import DeadlineExceeded, PeerLost, TweedError, UsageError
-from tweed.links.calling import opened
-from tweed.links.address import Credentials, HubAddress
 from tweed.exchange.store import reach_store, reading, split_place, text, value, whole
+from tweed.links.address import Credentials, HubAddress
+from tweed.links.calling import opened
 
 log = logging.getLogger("tweed")
 

@@ -17,9 +17,9 @@ from tweed.elastic.control import MOST_BYTES
 from tweed.elastic.linked import Linked, later_life, settings
 from tweed.elastic.messages import Candidate, Hello, Life, packed, read
 from tweed.errors import DataError, UsageError
-from tweed.links.calling import opened
-from tweed.links.address import Credentials
 from tweed.files import write_atomic
+from tweed.links.address import Credentials
+from tweed.links.calling import opened
 
 
 @dataclass(frozen=True, slots=True)

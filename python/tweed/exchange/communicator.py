@@ -15,12 +15,12 @@ from torch import Tensor
 
 from tweed.exchange import engine
 from tweed.exchange.bucket import Bucket, assign, item, room
-from tweed.exchange.hub.aggregator.sealed_ranks import SealedRanks, sealed_link
-from tweed.exchange.hub.links.base import HubLink, MemberLinks
-from tweed.exchange.hub.links.rank_links import RankLink, RankLinks
 from tweed.exchange.losses import Losses
 from tweed.exchange.owners import Owners, mean_of
 from tweed.exchange.values import gather
+from tweed.hub.aggregator.sealed_ranks import SealedRanks, sealed_link
+from tweed.hub.links.base import HubLink, MemberLinks
+from tweed.hub.links.rank_links import RankLink, RankLinks
 from tweed.metrics import timeline
 from tweed.strategy import Strategy
 from tweed.transport import Ltp

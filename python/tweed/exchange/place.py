@@ -9,9 +9,9 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from tweed.exchange.communicator import Stats
-from tweed.exchange.hub.links.base import HubLink, MemberLinks
 from tweed.exchange.losses import Losses
 from tweed.exchange.owners import Owners
+from tweed.hub.links.base import HubLink, MemberLinks
 from tweed.strategy import Strategy
 
 

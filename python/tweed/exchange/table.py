@@ -29,13 +29,13 @@ from tweed.exchange.gradients import (
     local_buckets,
     shared_buckets,
 )
-from tweed.exchange.hub.live.hub import HubServer
-from tweed.exchange.hub.live.worker import HubWorker
 from tweed.exchange.model_averaging import ModelExchange
 from tweed.exchange.movement import MovementExchange
 from tweed.exchange.ordered import OrderedGradients
 from tweed.exchange.place import Place
 from tweed.exchange.untrained import Untrained
+from tweed.hub.live.hub import HubServer
+from tweed.hub.live.worker import HubWorker
 from tweed.strategy import Strategy
 
 

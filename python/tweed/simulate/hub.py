@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tweed.aggregate import Question, of_range
-from tweed.exchange.hub import Hub, Offer, Payload, Step, Task, Worker
-from tweed.exchange.hub.machine.actions import Abandon, Action, Ask, Tell
-from tweed.exchange.hub.machine.aggregator import Aggregator
-from tweed.exchange.hub.machine.events import Answered, Came, Event, Joined, Left, Passed, give
-from tweed.exchange.hub.machine.holder import HandOver, Holder
-from tweed.exchange.hub.machine.worker import Compute
-from tweed.exchange.hub.wire.messages import Fetch, FromHub, FromWorker, Gather, Sum, Void, control_bytes
+from tweed.hub.machine import Hub, Offer, Payload, Step, Task, Worker
+from tweed.hub.machine.actions import Abandon, Action, Ask, Tell
+from tweed.hub.machine.aggregator import Aggregator
+from tweed.hub.machine.events import Answered, Came, Event, Joined, Left, Passed, give
+from tweed.hub.machine.model_source import HandOver, Holder
+from tweed.hub.machine.worker import Compute
+from tweed.hub.wire.messages import Fetch, FromHub, FromWorker, Gather, Sum, Void, control_bytes
 from tweed.rng import uniform
 from tweed.simulate.clock import Clock
 from tweed.simulate.links import VirtualLinks

@@ -19,13 +19,13 @@ from torch import Tensor, nn
 
 from tweed.aggregate import Verdict
 from tweed.errors import UsageError
-from tweed.exchange.hub import Offer, Payload, Step
-from tweed.exchange.hub.live.event_log import Began, Committed, EventLog, checksum, software
-from tweed.exchange.hub.live.trusted import Trusted, require, warn_of_rate
-from tweed.exchange.hub.machine.chosen import hub_of
-from tweed.exchange.hub.wire.form import ContributionForm, ModelForm
-from tweed.exchange.hub.wire.messages import Sum
 from tweed.exchange.terms import terms
+from tweed.hub.live.event_log import Began, Committed, EventLog, checksum, software
+from tweed.hub.live.trusted import Trusted, require, warn_of_rate
+from tweed.hub.machine import Offer, Payload, Step
+from tweed.hub.machine.build import hub_of
+from tweed.hub.wire.form import ContributionForm, ModelForm
+from tweed.hub.wire.messages import Sum
 from tweed.rng import source
 from tweed.simulate.attacks import Attack, HostileLayers
 from tweed.simulate.flat import Flat

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tweed.exchange.hub import Hub, Payload, Step, Task, Worker
-from tweed.exchange.hub.machine.grants import counted_before
-from tweed.exchange.hub.machine.holder import Holder
-from tweed.exchange.hub.replica.replica import Replica
-from tweed.exchange.hub.wire.messages import Copy, Entry, Kept, Offer, Sum, control_bytes
+from tweed.hub.machine import Hub, Payload, Step, Task, Worker
+from tweed.hub.machine.grants import counted_before
+from tweed.hub.machine.model_source import Holder
+from tweed.hub.standby.machine import Replica
+from tweed.hub.wire.messages import Copy, Entry, Kept, Offer, Sum, control_bytes
 from tweed.rng import uniform
 from tweed.simulate.hub import HUB, REPLICA, Apply, Conditions, Learn, VirtualHub
 

@@ -23,11 +23,11 @@ import tweed
 from tweed.cadence import LocalSteps
 from tweed.data import get
 from tweed.errors import StrategyError, UsageError
-from tweed.links.calling import job
-from tweed.links.address import Credentials, HubAddress
 from tweed.files import write_atomic
+from tweed.hub.replay import Replay, replay
+from tweed.links.address import Credentials, HubAddress
+from tweed.links.calling import job
 from tweed.named import named_strategy
-from tweed.server import Replay, replay
 from tweed.strategy import Strategy
 from tweed.train import checkpoint
 from tweed.train.folder import RunFolder

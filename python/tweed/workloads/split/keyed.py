@@ -20,8 +20,8 @@ from torch import Tensor
 
 from tweed import _core
 from tweed.errors import DeadlineExceeded, PeerLost, TweedError, UsageError
-from tweed.links.calling import opened
 from tweed.links.address import Credentials, HubAddress
+from tweed.links.calling import opened
 from tweed.workloads.split.client import SplitClient
 from tweed.workloads.split.messages import write
 from tweed.workloads.split.server import SplitServer
