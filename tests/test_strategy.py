@@ -35,8 +35,8 @@ from tweed.compress import (
     TopK,
 )
 from tweed.errors import StrategyError, UsageError
-from tweed.named import described_strategies, named_strategies, named_strategy
 from tweed.recipes import every_step, local_steps, ltp
+from tweed.recipes.named import described_strategies, named_strategies, named_strategy
 from tweed.strategy import Strategy
 from tweed.transport import Ltp
 

@@ -29,8 +29,8 @@ from tweed.errors import (
     UsageError,
 )
 from tweed.hub.serve import serve
-from tweed.named import named_strategies, named_strategy
 from tweed.recipes import RECIPES, every_step, local_steps, ltp
+from tweed.recipes.named import named_strategies, named_strategy
 from tweed.strategy import Strategy
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tweed.attach.checks import check_real
 from tweed.attach.member_buffers import WholeModel, move, movement, numel
 from tweed.errors import UsageError
-from tweed.named import named_strategy
+from tweed.recipes.named import named_strategy
 
 LOWEST = torch.finfo(torch.float16).min
 STILL = {

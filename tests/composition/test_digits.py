@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import tweed
-from tweed.named import named_strategy
+from tweed.recipes.named import named_strategy
 from tweed.testbed import Network, run_ranks
 from tweed.train.shard import Shard
 

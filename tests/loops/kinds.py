@@ -11,7 +11,7 @@ from tweed.aggregate import All
 from tweed.cadence import EveryStep, LocalSteps
 from tweed.collective import Hub
 from tweed.compress import Auto, Direct, ErrorReset, LazyAggregation, StepAhead
-from tweed.named import named_strategy
+from tweed.recipes.named import named_strategy
 from tweed.strategy import Strategy
 
 #: Every named strategy for a group without server or hub, at settings that suit a model of 219 values.

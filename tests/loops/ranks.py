@@ -27,7 +27,7 @@ BACKENDS = ("gloo", "tweed")
 DEADLINE_S = 10.0
 _END = "the end"
 
-preload("tests.loops.interpreter", "tweed.named", "hypothesis")
+preload("tests.loops.interpreter", "tweed.recipes.named", "hypothesis")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tweed.experiments.time_to_accuracy import DDP
-from tweed.named import named_strategy
+from tweed.recipes.named import named_strategy
 from tweed.systems import compression
 from tweed.systems.reports.choosing import LOSSES, RATES, TYPED, UNKNOWN, place, quickest, sections
 from tweed.systems.reports.step_times import draw

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from tests.simulate.problem import SIZE, loss, numbers, perceptron, sgd
 from tweed.cadence import LocalSteps
 from tweed.compress import ErrorReset, Identity, Nothing, RandomBlocks, Sign, Spec, TopK, Turn
-from tweed.named import named_strategy
 from tweed.recipes import csea, cser, cser_pl
+from tweed.recipes.named import named_strategy
 from tweed.simulate.flat import Flat
 from tweed.simulate.workers import Workers
 from tweed.strategy import Strategy

@@ -22,7 +22,7 @@ import math
 from typing import TYPE_CHECKING, overload
 
 from tweed.errors import StrategyError, UsageError
-from tweed.named import named_strategy
+from tweed.recipes.named import named_strategy
 from tweed.strategy import Strategy
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 def strategies() -> None:
     """List the strategies that have a name: what each does, and when to take it."""
-    from tweed.named import described_strategies
+    from tweed.recipes.named import described_strategies
 
     table = Table(
         "name and settings", "what", "when to take it", box=None, pad_edge=False, padding=(0, 2, 1, 0)

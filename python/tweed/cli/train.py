@@ -75,7 +75,7 @@ def train(
     The workers are processes of this machine, or those that Ray places, or torchrun's if torchrun started
     this command.
     """
-    from tweed.named import named_strategy
+    from tweed.recipes.named import named_strategy
     from tweed.testbed import Network
     from tweed.train.request import Request
     from tweed.train.world import launched_ranks

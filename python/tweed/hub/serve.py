@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tweed.named import named_strategy
+from tweed.recipes.named import named_strategy
 from tweed.strategy import Strategy
 
 if TYPE_CHECKING:

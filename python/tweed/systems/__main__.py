@@ -17,7 +17,7 @@ from typing import Any
 from tweed import aggregate, cadence, collective, compress, order, transport
 from tweed.experiments.notes import Notes
 from tweed.files import write_atomic
-from tweed.named import described_strategies
+from tweed.recipes.named import described_strategies
 from tweed.report import plots
 from tweed.report.study import Section, Study, Table, markdown, part, replace_part
 from tweed.systems import SYSTEMS, system

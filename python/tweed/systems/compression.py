@@ -20,7 +20,7 @@ from tweed.experiments.live_training import Ranks
 from tweed.experiments.notes import Notes
 from tweed.experiments.time_to_accuracy import ALONE, DDP
 from tweed.experiments.training import Config, Method
-from tweed.named import named_strategy
+from tweed.recipes.named import named_strategy
 from tweed.strategy import Strategy
 from tweed.systems import Headline, System
 from tweed.systems.reports import choosing

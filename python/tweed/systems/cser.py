@@ -17,7 +17,7 @@ from tweed.experiments import simulated_training
 from tweed.experiments.learning_rates import Grid
 from tweed.experiments.notes import Line, Notes, differences, values, where
 from tweed.experiments.tuning import Side, trained, tuned
-from tweed.named import named_strategy
+from tweed.recipes.named import named_strategy
 from tweed.report.comparison import Goal, goals, missing, of_points
 from tweed.report.study import Section, Study
 from tweed.strategy import Strategy

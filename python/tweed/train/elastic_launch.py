@@ -17,7 +17,7 @@ from tweed.attach.member_checks import check_strategy
 from tweed.elastic import Checkpoints
 from tweed.errors import UsageError
 from tweed.forkserver import server
-from tweed.named import named_strategy
+from tweed.recipes.named import named_strategy
 from tweed.testbed import Ended, Failed, RankFailed
 from tweed.train import launch
 from tweed.train.folder import RunFolder

@@ -27,7 +27,7 @@ from tweed.files import write_atomic
 from tweed.hub.replay import Replay, replay
 from tweed.links.address import Credentials, HubAddress
 from tweed.links.calling import job
-from tweed.named import named_strategy
+from tweed.recipes.named import named_strategy
 from tweed.strategy import Strategy
 from tweed.train import checkpoint
 from tweed.train.folder import RunFolder

@@ -10,7 +10,7 @@ from typing import Any
 from tweed import testbed
 from tweed.data import get, load
 from tweed.errors import DataError, NoTestbed, UsageError
-from tweed.named import named_strategy
+from tweed.recipes.named import named_strategy
 from tweed.train.folder import RunFolder
 from tweed.train.settings import Settings
 from tweed.train.tasks import row

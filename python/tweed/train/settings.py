@@ -10,7 +10,7 @@ from typing import Any
 from tweed.cadence import LocalSteps
 from tweed.data import Partition
 from tweed.errors import UsageError
-from tweed.named import named_strategy
+from tweed.recipes.named import named_strategy
 from tweed.testbed import Network
 
 #: Label of our own side in figures and folders.

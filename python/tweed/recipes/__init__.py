@@ -1,0 +1,78 @@
+"""Strategies that have a name: each is one visible expression over parts.
+
+in_step    ranks of a group exchange something in each step
+by_rounds  they take steps alone, and then exchange
+hub        workers reach a hub when they like
+table      all of them, in the order in which they are listed
+named      strategies by their names, for command lines and configuration files
+
+A new one is a function in one of the first three, and a row of the table.
+"""
+
+from __future__ import annotations
+
+from tweed.recipes.by_rounds import (
+    diloco,
+    local_sign,
+    local_steps,
+    local_top_k,
+    ofedqit,
+    qsparse_local,
+)
+from tweed.recipes.hub import (
+    mlfabric,
+    teasq,
+    zeno_ps,
+)
+from tweed.recipes.in_step import (
+    auto,
+    csea,
+    cser,
+    cser_pl,
+    dct,
+    ef_sgd,
+    every_step,
+    factors,
+    half,
+    lag,
+    ltp,
+    ordered_gradient,
+    powersgd,
+    quantised,
+    saef,
+    sign,
+    sparse,
+    top_k,
+)
+from tweed.recipes.table import RECIPES
+
+__all__ = [
+    "RECIPES",
+    "auto",
+    "csea",
+    "cser",
+    "cser_pl",
+    "dct",
+    "diloco",
+    "ef_sgd",
+    "every_step",
+    "factors",
+    "half",
+    "lag",
+    "local_sign",
+    "local_steps",
+    "local_top_k",
+    "ltp",
+    "mlfabric",
+    "ofedqit",
+    "ordered_gradient",
+    "powersgd",
+    "qsparse_local",
+    "quantised",
+    "saef",
+    "sign",
+    "sparse",
+    "teasq",
+    "top_k",
+    "zeno_ps",
+]
