@@ -187,8 +187,8 @@ def attach(  # noqa: PLR0913 - options of a user, by their names
         from tweed.attach.elastic import ElasticTraining
 
         return ElasticTraining(model, optimizer, chosen, elastic, Settings(bucket_bytes, sync_buffers))
-    found = in_group(chosen, model, group) if hub is None else at_hub(chosen, hub, key_file, aggregator)
-    return Run(model, optimizer, chosen, found, Settings(bucket_bytes, sync_buffers, samples))
+    connect = in_group(chosen, model, group) if hub is None else at_hub(chosen, hub, key_file, aggregator)
+    return Run(model, optimizer, chosen, connect, Settings(bucket_bytes, sync_buffers, samples))
 
 
 def _call(given: object) -> str:

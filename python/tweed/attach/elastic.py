@@ -44,9 +44,9 @@ from tweed.elastic.state import Stateful
 from tweed.elastic.sums import Sum, WholeSums
 from tweed.errors import UsageError
 from tweed.exchange.communicator import Stats
+from tweed.exchange.context import Context, Ungrouped
 from tweed.exchange.encoding import structure
 from tweed.exchange.owners import Owners
-from tweed.exchange.place import Alone, Place
 from tweed.strategy import Strategy
 
 if TYPE_CHECKING:
@@ -94,15 +94,15 @@ class ElasticTraining(Run):
         self._terms: list[str] = []
         self._control: Control | None = None
 
-        def found(terms: list[str], stats: Stats) -> Place:
+        def connect(terms: list[str], stats: Stats) -> Context:
             self._terms = terms
             # Torch's default group, if there is one, is that of the processes which are one member.
             alone = self._ddp is not None or not dist.is_initialized()
             self._replica = None if alone else Replica(model)
             self._key, self._address = self._meet(elastic)
-            return Alone(stats, Owners(0, 1, strategy.aggregate))
+            return Ungrouped(stats, Owners(0, 1, strategy.aggregate))
 
-        super().__init__(model, optimizer, strategy, found, settings)
+        super().__init__(model, optimizer, strategy, connect, settings)
         if self._ddp is not None:
             self._no_ddp.remove()
         each = list(self._optimizers)
@@ -143,7 +143,7 @@ class ElasticTraining(Run):
             return list(self._model.buffers())
 
         if isinstance(cadence, LocalSteps):
-            counts, size = self._place.end_exchange, settings.bucket_bytes
+            counts, size = self._context.end_exchange, settings.bucket_bytes
             outer, position = cadence.outer, self._position
             self._gradients = MemberMovement(self._params, buffers, outer, size, counts, position)
             return self._gradients
@@ -153,7 +153,7 @@ class ElasticTraining(Run):
 
         make = GradientExchange if self._ddp is None else partial(DdpExchange, self._ddp)
         size = settings.bucket_bytes
-        exchange = make(self._params, self._place, size, made, Beside(self._snapshot, self._take_back))
+        exchange = make(self._params, self._context, size, made, Beside(self._snapshot, self._take_back))
         assert isinstance(exchange.reducer, MemberGradients)  # just made
         self._gradients = exchange.reducer
         return exchange

@@ -20,7 +20,7 @@ from tweed.attach import advice, checks
 from tweed.attach.factors import LinearFactors, factored_weights
 from tweed.attach.gradient import Beside, GradientExchange
 from tweed.attach.optimizers import Optimizers
-from tweed.attach.settings import FindPlace, Settings
+from tweed.attach.settings import Connect, Settings
 from tweed.attach.trained import Trained
 from tweed.cadence import ByShards, StepDone
 from tweed.collective import Plan
@@ -29,13 +29,13 @@ from tweed.exchange.base import Exchange
 from tweed.exchange.cadence_driver import CadenceDriver, StepLength
 from tweed.exchange.checkpoint import FORMAT, check_format, check_other_ranks
 from tweed.exchange.communicator import Communicator, Stats
+from tweed.exchange.context import Ungrouped
 from tweed.exchange.factor_record import FactorRecord
 from tweed.exchange.hub.live.contribution import Contribution
 from tweed.exchange.hub.live.hub import HubServer
 from tweed.exchange.hub.live.trusted import TrustedLoss, warn_of_rate
 from tweed.exchange.hub.live.worker import HubWorker
 from tweed.exchange.losses import Delivered
-from tweed.exchange.place import Alone
 from tweed.exchange.proximal import Proximal
 from tweed.exchange.table import Parts, gradient_reducer, hub_exchange, model_exchange
 from tweed.exchange.terms import terms
@@ -58,7 +58,7 @@ class Run:
         model: nn.Module,
         optimizer: Optimizer | Sequence[Optimizer],
         strategy: Strategy,
-        found: FindPlace,
+        connect: Connect,
         settings: Settings,
     ) -> None:
         optimizers = [optimizer] if isinstance(optimizer, Optimizer) else optimizer
@@ -72,9 +72,9 @@ class Run:
         self._sync_buffers = settings.sync_buffers
         # A hub's model is the one that is trained; a server has none of its own.
         self._root = None if strategy.hub is None else strategy.hub.rank
-        self._place = found(terms(model, strategy, settings.agreed()), self.stats)
-        self._place.receive(self._place.broadcast([*model.parameters(), *model.buffers()], self._root))
-        owners = self._place.owners
+        self._context = connect(terms(model, strategy, settings.agreed()), self.stats)
+        self._context.receive(self._context.broadcast([*model.parameters(), *model.buffers()], self._root))
+        owners = self._context.owners
         self._cadence = CadenceDriver(strategy.cadence, owners.contributor, owners.contributors)
         proximal = strategy.cadence.proximal if owners.contributes else 0.0
         self._proximal = Proximal(self._params.values(), proximal) if proximal else None
@@ -101,26 +101,26 @@ class Run:
 
     def _make_exchange(self, settings: Settings) -> Exchange:
         if self.strategy.hub is not None:
-            side = hub_exchange(self.strategy, self._place, self._cadence, self._params, settings.samples)
-            if isinstance(side, HubWorker) and isinstance(self._place, Alone):
+            side = hub_exchange(self.strategy, self._context, self._cadence, self._params, settings.samples)
+            if isinstance(side, HubWorker) and isinstance(self._context, Ungrouped):
                 side.begin()  # its model is another one than the hub's, as a rule
             return side
-        assert isinstance(self._place, Communicator)  # without a hub there is a group
-        self._untrained = Untrained(self._now_untrained, self._place, self._params.look)
+        assert isinstance(self._context, Communicator)  # without a hub there is a group
+        self._untrained = Untrained(self._now_untrained, self._context, self._params.look)
         record = self._follow_factors() if self.strategy.exchange == "factors" else None
-        parts = Parts(self.strategy, self._place, self._cadence, settings.bucket_bytes, record)
+        parts = Parts(self.strategy, self._context, self._cadence, settings.bucket_bytes, record)
         if self.strategy.exchanges_gradients:
             reducer = partial(gradient_reducer, parts)
             # Under shards each rank is in another step, so buffers become the same at the end alone.
             shared = self._sync_buffers and not isinstance(self.strategy.cadence, ByShards)
             buffers = (lambda: list(self._model.buffers())) if shared else list
             beside = Beside(self._snapshot, self._take_back, buffers, self._root)
-            return GradientExchange(self._params, self._place, settings.bucket_bytes, reducer, beside)
+            return GradientExchange(self._params, self._context, settings.bucket_bytes, reducer, beside)
         return model_exchange(parts, self._params, self._untrained)
 
     def _follow_factors(self) -> FactorRecord:
         weights = factored_weights(self._model, self._params)
-        record = FactorRecord(weights.keys(), self._place.owners.contributors)
+        record = FactorRecord(weights.keys(), self._context.owners.contributors)
         self._linears = LinearFactors(weights, record)
         return record
 
@@ -200,7 +200,7 @@ class Run:
     @property
     def serves(self) -> bool:
         """Whether this rank is the strategy's server: it has no data, and calls `serve` instead of a loop."""
-        return not self._place.owners.contributes
+        return not self._context.owners.contributes
 
     @property
     def over(self) -> bool:
@@ -322,12 +322,12 @@ class Run:
     @property
     def worker(self) -> int:
         """Which of those that contribute this process is, from 0: at a hub, the number by which it goes."""
-        return self._place.owners.contributor
+        return self._context.owners.contributor
 
     @property
     def delivered(self) -> Sequence[Delivered]:
         """How much arrived in each of the last 10,000 exchanges. Empty where the transport loses nothing."""
-        return () if self._place.losses is None else tuple(self._place.losses.record)
+        return () if self._context.losses is None else tuple(self._context.losses.record)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -392,7 +392,7 @@ class Run:
         try:
             self._exchange.close()
         finally:
-            self._place.close()
+            self._context.close()
             checks.attached.discard(self._model)
 
     def state_dict(self) -> dict[str, Any]:
@@ -406,10 +406,10 @@ class Run:
         return {
             "format": FORMAT,
             "strategy": repr(self.strategy),
-            "ranks": self._place.owners.size,
+            "ranks": self._context.owners.size,
             "differs": self._exchange.differs,
             "proximal": None if self._proximal is None else self._proximal.state(),
-            "plan": self._place.plan(),
+            "plan": self._context.plan(),
             **(before or self._snapshot()),
         }
 
@@ -419,7 +419,7 @@ class Run:
             "cadence": self._cadence.state(),
             "stats": asdict(self.stats),
             "exchange": self._exchange.state(),
-            "residuals": [] if self._place.losses is None else self._place.losses.state(),
+            "residuals": [] if self._context.losses is None else self._context.losses.state(),
         }
 
     def _take_back(self, before: Mapping[str, Any]) -> None:
@@ -427,8 +427,8 @@ class Run:
         if self.strategy.hub is None:  # a hub's worker takes the newest model, and begins a round with it
             self._cadence.load(before["cadence"])
         self._exchange.load(before["exchange"])
-        if self._place.losses is not None:
-            self._place.losses.load(before["residuals"])
+        if self._context.losses is not None:
+            self._context.losses.load(before["residuals"])
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on where `state_dict` was taken. Load the model and the optimizer as well; the order does not
@@ -446,10 +446,10 @@ class Run:
                 f"the state is of {state['strategy']}, but the run is of {self.strategy!r}: attach with the "
                 "former, or load the model alone and begin a new run"
             )
-        ranks = self._place.owners.size
+        ranks = self._context.owners.size
         if self.strategy.hub is None and ranks != state["ranks"]:
             check_other_ranks(state, ranks)
-        elif state["plan"] is not None and not _same_schedules(state["plan"], self._place.plan()):
+        elif state["plan"] is not None and not _same_schedules(state["plan"], self._context.plan()):
             raise UsageError(
                 "the group runs other schedules than the stored run, so results would not be the same; "
                 "give the stored plan to the group when it is made (tweed.torch.Options(plan=...)), "

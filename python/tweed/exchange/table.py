@@ -18,6 +18,7 @@ from tweed.exchange.base import Exchange
 from tweed.exchange.by_shards.gradients import ShardGradients
 from tweed.exchange.cadence_driver import CadenceDriver
 from tweed.exchange.communicator import Communicator
+from tweed.exchange.context import Context
 from tweed.exchange.factor_record import FactorRecord
 from tweed.exchange.factors import FactoredGradients
 from tweed.exchange.gradients import (
@@ -34,7 +35,6 @@ from tweed.exchange.hub.live.worker import HubWorker
 from tweed.exchange.model_averaging import ModelExchange
 from tweed.exchange.movement import MovementExchange
 from tweed.exchange.ordered import OrderedGradients
-from tweed.exchange.place import Place
 from tweed.exchange.untrained import Untrained
 from tweed.strategy import Strategy
 
@@ -117,12 +117,12 @@ def model_exchange(parts: Parts, params: Mapping[str, Tensor], rest: Untrained) 
 
 
 def hub_exchange(
-    strategy: Strategy, place: Place, cadence: CadenceDriver, params: Mapping[str, Tensor], samples: float
+    strategy: Strategy, context: Context, cadence: CadenceDriver, params: Mapping[str, Tensor], samples: float
 ) -> HubWorker | HubServer:
     """What a worker of a hub hands over and takes, or the hub itself; a contribution counts as `samples`."""
-    if place.owners.contributes:
-        return HubWorker(params, place, cadence, strategy, place.hub_link(strategy), samples)
-    return HubServer(params, place, strategy, place.member_links(strategy))
+    if context.owners.contributes:
+        return HubWorker(params, context, cadence, strategy, context.hub_link(strategy), samples)
+    return HubServer(params, context, strategy, context.member_links(strategy))
 
 
 def _may_sum(strategy: Strategy) -> bool:

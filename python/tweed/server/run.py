@@ -18,6 +18,7 @@ from tweed.attach.run import Run
 from tweed.attach.settings import Settings
 from tweed.errors import UsageError
 from tweed.exchange.communicator import Stats
+from tweed.exchange.context import Context, Ungrouped
 from tweed.exchange.hub.keyed.hub_links import KeyedLinks
 from tweed.exchange.hub.links.calling import opened
 from tweed.exchange.hub.live.hub import HubServer
@@ -25,7 +26,6 @@ from tweed.exchange.hub.live.trusted import TrustedLoss
 from tweed.exchange.hub.replica.replication import Replication, Side
 from tweed.exchange.hub.wire.address import Credentials, HubAddress
 from tweed.exchange.owners import Owners
-from tweed.exchange.place import Alone, Place
 from tweed.server.following import Following
 from tweed.server.metrics import MetricsSource
 from tweed.server.replicas import ask_replica, bound, check_replicas
@@ -82,7 +82,7 @@ class HubRun(Run):
         self._following: Following | None = None
         where, said = "", [""]
 
-        def found(terms: list[str], stats: Stats) -> Place:
+        def connect(terms: list[str], stats: Stats) -> Context:
             nonlocal where, said
             said, owners = terms, Owners(0, listening.fewest + 1, strategy.aggregate, server=0)
             self._members = KeyedLinks(
@@ -90,9 +90,9 @@ class HubRun(Run):
             )
             self.admit(listening.members)
             where = self._sockets.listen(listening.listen)
-            return Alone(stats, owners, links=self._members)
+            return Ungrouped(stats, owners, links=self._members)
 
-        super().__init__(model, optimizer, strategy, found, Settings())
+        super().__init__(model, optimizer, strategy, connect, Settings())
         self._alone = MetricsSource()
         metrics.publish(self._alone, options, fewest=1)
         self.address = f"{self._sockets.key}@{where}"

@@ -1,4 +1,4 @@
-"""Where a process stands among those that train one model: in a group, or without one at a hub."""
+"""The context of training: where a process stands among those that train one model, in a group or without."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tweed.exchange.owners import Owners
 from tweed.strategy import Strategy
 
 
-class Place(Protocol):
+class Context(Protocol):
     """What a run needs of it; see `Communicator` for what is said of groups.
 
     Attributes:
@@ -60,8 +60,8 @@ class Place(Protocol):
 
 
 @dataclass(slots=True)
-class Alone:
-    """The place of a process without a group: a hub, or a member of one. A member takes the model with its
+class Ungrouped:
+    """The context of a process without a group: a hub, or a member of one. A member takes the model with its
     first task.
 
     Args:
