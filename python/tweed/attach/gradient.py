@@ -160,10 +160,10 @@ class GradientExchange:
             if self.reducer.takes_back:
                 self._hooks.append(param.register_hook(self._before_gradient))  # type: ignore[no-untyped-call]
 
-    def before(self) -> Any:
-        """The state before the last exchange, if nothing has used that yet; None: something has."""
+    def before(self) -> Mapping[str, Any] | None:
         self._trained.look()
-        return self._last.before()
+        before: Mapping[str, Any] | None = self._last.before()
+        return before
 
     def _before_gradient(self, gradient: Tensor) -> None:
         self._last.see()

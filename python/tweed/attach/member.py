@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import dataclass
 
 from tweed.attach.settings import Connect
 from tweed.errors import PeerLost, StrategyError
 from tweed.exchange.communicator import Stats
-from tweed.exchange.context import Context, Ungrouped
+from tweed.exchange.context import Ungrouped
 from tweed.exchange.hub.aggregator.link import AggregatorLink
 from tweed.exchange.hub.keyed.member_link import MemberLink
+from tweed.exchange.hub.links.base import HubLink
 from tweed.exchange.hub.links.calling import opened
 from tweed.exchange.hub.wire.address import Credentials, HubAddress
 from tweed.exchange.owners import Owners
 from tweed.strategy import Strategy
 
 
-def at_hub(strategy: Strategy, hub: str, key_file: str | None, aggregator: bool | str) -> Connect:
+@dataclass(slots=True)
+class WorkerContext(Ungrouped):
+    """The context of a worker without a group. It takes the model with its first task.
+
+    Args:
+      stats, owners: as of `Ungrouped`.
+      link: to the hub.
+    """
+
+    link: HubLink
+
+
+def at_hub(
+    strategy: Strategy, hub: str, key_file: str | None, aggregator: bool | str
+) -> Connect[WorkerContext]:
     """Calls the hub at "KEY@host:port", and may listen as an aggregator. Raises StrategyError for a strategy
     that needs a group, or has no aggregators."""
     check_alone(strategy)
@@ -27,7 +43,7 @@ def at_hub(strategy: Strategy, hub: str, key_file: str | None, aggregator: bool 
         )
     address = HubAddress.parse(hub)
 
-    def connect(terms: list[str], stats: Stats) -> Context:
+    def connect(terms: list[str], stats: Stats) -> WorkerContext:
         links = opened(Credentials.of(key_file))
         if aggregator:
             listen = own_address(address.place) if aggregator is True else aggregator
@@ -37,7 +53,7 @@ def at_hub(strategy: Strategy, hub: str, key_file: str | None, aggregator: bool 
         link.call()
         # Worker n of these is rank n + 1, as the hub is rank 0.
         owners = Owners(link.worker + 1, max(link.worker, link.workers) + 1, strategy.aggregate, server=0)
-        return Ungrouped(stats, owners, link=link)
+        return WorkerContext(stats, owners, link)
 
     return connect
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tweed.exchange.communicator import Stats
 from tweed.exchange.context import Context
 
+AnyContext = TypeVar("AnyContext", bound=Context, covariant=True)
+
 #: Of what all must agree on, a line each, and the run's counters: the context of the process, where the
 #: others have agreed.
-Connect = Callable[[list[str], Stats], Context]
+Connect = Callable[[list[str], Stats], AnyContext]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from tweed.exchange.base import Exchange
 from tweed.exchange.by_shards.gradients import ShardGradients
 from tweed.exchange.cadence_driver import CadenceDriver
 from tweed.exchange.communicator import Communicator
-from tweed.exchange.context import Context
 from tweed.exchange.factor_record import FactorRecord
 from tweed.exchange.factors import FactoredGradients
 from tweed.exchange.gradients import (
@@ -30,8 +29,6 @@ from tweed.exchange.gradients import (
     local_buckets,
     shared_buckets,
 )
-from tweed.exchange.hub.live.hub import HubServer
-from tweed.exchange.hub.live.worker import HubWorker
 from tweed.exchange.model_averaging import ModelExchange
 from tweed.exchange.movement import MovementExchange
 from tweed.exchange.ordered import OrderedGradients
@@ -114,15 +111,6 @@ def model_exchange(parts: Parts, params: Mapping[str, Tensor], rest: Untrained) 
     if strategy.is_plain_sum:
         return ModelExchange(*common, anchored=strategy.exchange in ("step", "difference"))
     return MovementExchange(*common, _memory(strategy), outer)
-
-
-def hub_exchange(
-    strategy: Strategy, context: Context, cadence: CadenceDriver, params: Mapping[str, Tensor], samples: float
-) -> HubWorker | HubServer:
-    """What a worker of a hub hands over and takes, or the hub itself; a contribution counts as `samples`."""
-    if context.owners.contributes:
-        return HubWorker(params, context, cadence, strategy, context.hub_link(strategy), samples)
-    return HubServer(params, context, strategy, context.member_links(strategy))
 
 
 def _may_sum(strategy: Strategy) -> bool:

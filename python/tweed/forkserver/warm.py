@@ -35,7 +35,12 @@ def _touch() -> None:
 
 
 def _warm() -> None:
-    ours = ("tweed.torch.backend", "tweed.attach.run", "tweed.workloads.tasks.worker")
+    ours = (
+        "tweed.torch.backend",
+        "tweed.attach.group_run",
+        "tweed.attach.hub_run",
+        "tweed.workloads.tasks.worker",
+    )
     for module in ("torch._dynamo", "numpy.ma", *ours):
         with suppress(ImportError):
             importlib.import_module(module)

@@ -56,7 +56,7 @@ class HubServer:
         self, params: Mapping[str, Tensor], context: Context, strategy: Strategy, links: MemberLinks
     ) -> None:
         assert strategy.hub is not None  # that is when it is chosen
-        self.paused = False
+        self.paused = self.within_step = False
         self._context, self._strategy, self._links = context, strategy, links
         self._params = Parameters(params.values())
         self._workers = context.owners.contributors
@@ -117,6 +117,9 @@ class HubServer:
     def average(self, tensors: list[Tensor]) -> list[Tensor]:
         """The `tensors` as they are: the hub's own are the model that counts."""
         return tensors
+
+    def before(self) -> None:
+        """None: each exchange counts when it has ended."""
 
     def state(self) -> dict[str, Any]:
         return {

@@ -56,7 +56,7 @@ class HubWorker:
         samples: float = 1.0,
     ) -> None:
         assert strategy.hub is not None  # that is when it is chosen
-        self.paused = False
+        self.paused = self.within_step = False
         self._context, self._cadence, self._link = context, cadence, link
         self._params = Parameters(params.values())
         self._newest = torch.empty(self._params.spec.numel)
@@ -133,6 +133,9 @@ class HubWorker:
         values = self._params.values() - self._begun + self._newest
         count = len(self._params.params)
         return [*self._params.pieces(values), *tensors[count:]] if self._form.is_ahead else tensors
+
+    def before(self) -> None:
+        """None: each exchange counts when it has ended."""
 
     def state(self) -> dict[str, Any]:
         return {"last": self._machine.last, "form": self._form.state()}
