@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 class ElasticTraining(BaseRun):
-    """What `tweed.attach(elastic=...)` returns: a `BaseRun` whose samples are dealt to the members there are.
+    """What `tweed.attach(elastic=...)` returns: a run whose samples are dealt to the members there are.
 
         run = tweed.attach(model, optimizer, elastic=Elastic(2, 8))
         run.keep("schedule", schedule)
@@ -433,7 +433,7 @@ class ElasticTraining(BaseRun):
             self._gradients.steps.end()
 
     def detach(self) -> None:
-        """Ends the run here, as `BaseRun.detach`; to the others this process is lost if it was not done."""
+        """Ends the run here, as `Run.detach`; to the others this process is lost if it was not done."""
         super().detach()
         if self._elastic is not None:
             self._elastic.close()

@@ -82,12 +82,12 @@ class GradientRun(Run):
         return self._gradients.shards()
 
     def finish(self) -> None:
-        """See `BaseRun.finish`. What gradients do not keep equal becomes the first rank's."""
+        """See `Run.finish`. What gradients do not keep equal becomes the first rank's."""
         super().finish()
         self._untrained.take_first(self._params)
 
     def detach(self) -> None:
-        """See `BaseRun.detach`."""
+        """See `Run.detach`."""
         if self._linears is not None:
             self._linears.remove()
         super().detach()
