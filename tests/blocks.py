@@ -131,7 +131,7 @@ def _run(text: str, space: dict[str, Any], attached: list[Any]) -> str:
 def _detach(attached: list[Any], served: bool = False) -> None:
     """Ends what statements before have attached. A hub of which no more is shown hears that all is over."""
     for run in attached:
-        if run.serves and run.strategy.hub and not served:
+        if run.strategy.hub and run.serves and not served:
             run.serve()
         run.detach()
     attached.clear()

@@ -55,11 +55,12 @@ def on_files(files: Files, config: Any) -> Files:
 
 def _reference(module: str) -> str:
     """A page of the reference. What has the name of a module beside it is asked for by its own path: `griffe`
-    takes the name for the module's."""
+    takes the name for the module's. What a class of `tweed` itself has from its base is on its page too."""
     within = {path.stem for path in (ROOT / "python" / module.replace(".", "/")).glob("*")}
     shared = [name for name in exported(module) if name in within]
     more = [f"::: {module}.{name}.{name}\n    options: {{heading_level: 2}}\n" for name in shared]
-    return "\n".join([f"::: {module}\n", *more])
+    options = "    options: {inherited_members: true}\n" if module == "tweed" else ""
+    return "\n".join([f"::: {module}\n{options}", *more])
 
 
 def exported(module: str) -> list[str]:

@@ -25,9 +25,9 @@ from tweed.attach.member_steps import MemberSteps
 from tweed.attach.trained import Trained
 from tweed.errors import UsageError
 from tweed.exchange.communicator import Stats
+from tweed.exchange.context import Ungrouped
 from tweed.exchange.gradients import Groups
 from tweed.exchange.owners import Owners
-from tweed.exchange.place import Alone
 
 
 class FakeRun:
@@ -101,13 +101,13 @@ def test_a_sum_begins_within_the_backward_pass_where_a_batch_is_the_whole_share(
     due: list[int] | None, at_most: int | None, begun: list[int]
 ) -> None:
     run, trainee = FakeRun(due), Trainee(0)
-    place, gradients = Alone(Stats(), Owners(0, 1, Mean())), list[MemberGradients]()
+    context, gradients = Ungrouped(Stats(), Owners(0, 1, Mean())), list[MemberGradients]()
 
     def made(groups: Groups) -> MemberGradients:
         gradients.append(MemberGradients(groups, list, lambda: None))
         return gradients[0]
 
-    GradientExchange(Trained(trainee.model), place, 1, made, Beside(dict, lambda _: None))
+    GradientExchange(Trained(trainee.model), context, 1, made, Beside(dict, lambda _: None))
     gradients[0].steps = steps_of(run, trainee, at_most)
     gradients[0].steps.begin(2, None)
     before: list[list[int]] = []
@@ -164,14 +164,14 @@ def test_a_second_pass_through_ddp_for_one_batch_is_refused() -> None:
     trainee = Trainee(0)
     trainee.wrap()
     try:
-        place, (x, y) = Alone(Stats(), Owners(0, 1, Mean())), dataset()[:2]
+        context, (x, y) = Ungrouped(Stats(), Owners(0, 1, Mean())), dataset()[:2]
         params, reducers = Trained(trainee.model.module), list[MemberGradients]()
 
         def made(groups: Groups) -> MemberGradients:
             reducers.append(MemberGradients(groups, list, lambda: None))
             return reducers[0]
 
-        DdpExchange(trainee.model, params, place, 1, made, Beside(dict, lambda _: None))
+        DdpExchange(trainee.model, params, context, 1, made, Beside(dict, lambda _: None))
         reducers[0].steps = steps_of(FakeRun([4, 5]), trainee)
         reducers[0].steps.begin(2, None)
         loss = (trainee.model(x) - y).square().mean()

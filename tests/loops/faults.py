@@ -25,13 +25,14 @@ from tests.loops.shrink import shrunk
 from tweed.attach.gradient import GradientExchange
 from tweed.attach.optimizers import Optimizers
 from tweed.attach.run import Run
+from tweed.attach.setup import Setup
 from tweed.cadence import Stop
 from tweed.exchange.bucket import Bucket
 from tweed.exchange.compressed_buffers import CompressedBuffers
 from tweed.exchange.movement import MovementExchange
 from tweed.exchange.untrained import Untrained
 
-run: Any = import_module("tweed.attach.run")  # `tweed.attach` is a function too
+base_run: Any = import_module("tweed.attach.base_run")  # `tweed.attach` is a function too
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def _views_are_used_again() -> None:
 
 
 def _any_number_of_ranks() -> None:
-    run.check_other_ranks = _nothing
+    base_run.check_other_ranks = _nothing
 
 
 class _Unaware:
@@ -98,7 +99,7 @@ class _Torch:
 
 
 def _steps_anywhere() -> None:
-    run.torch = _Torch()
+    base_run.torch = _Torch()
 
 
 def _finish_stops_all() -> None:
@@ -123,7 +124,7 @@ def _masks_are_averaged() -> None:
 
 
 def _teachers_are_forgotten() -> None:
-    Run._now_untrained = lambda self: dict(self._model.named_buffers())
+    Setup.untrained = lambda self: dict(self.model.named_buffers())
 
 
 def _buffers_end_as_they_are() -> None:

@@ -80,7 +80,7 @@ def attach(  # noqa: PLR0913 - options of a user, by their names
     samples: float = 1.0,
     bucket_bytes: int = 25 * 2**20,
     sync_buffers: bool = True,
-) -> Run:
+) -> Run | ElasticTraining:
     """Lets the ranks of `group`, or the members of `hub`, train one model, each in its own plain loop.
 
         with tweed.attach(model, optimizer, "every_step") as run:
@@ -161,10 +161,11 @@ def attach(  # noqa: PLR0913 - options of a user, by their names
       "difference"; with compression two or three more, see there, and where gradients are compressed a copy
       of what the memory keeps, until a step has used the exchange.
     """
+    from tweed.attach import group_run, hub_run
     from tweed.attach.group import in_group
     from tweed.attach.member import at_hub
-    from tweed.attach.run import Run
     from tweed.attach.settings import Settings
+    from tweed.attach.setup import Setup
 
     chosen = named_strategy(strategy) if isinstance(strategy, str) else strategy
     if not isinstance(chosen, Strategy):
@@ -187,8 +188,12 @@ def attach(  # noqa: PLR0913 - options of a user, by their names
         from tweed.attach.elastic import ElasticTraining
 
         return ElasticTraining(model, optimizer, chosen, elastic, Settings(bucket_bytes, sync_buffers))
-    found = in_group(chosen, model, group) if hub is None else at_hub(chosen, hub, key_file, aggregator)
-    return Run(model, optimizer, chosen, found, Settings(bucket_bytes, sync_buffers, samples))
+    settings = Settings(bucket_bytes, sync_buffers, samples)
+    if hub is not None:
+        connect = at_hub(chosen, hub, key_file, aggregator)
+        return hub_run.run_at_hub(Setup(model, optimizer, chosen, connect, settings))
+    setup = Setup(model, optimizer, chosen, in_group(chosen, model, group), settings)
+    return group_run.run_in_group(setup) if chosen.hub is None else hub_run.run_in_group(setup)
 
 
 def _call(given: object) -> str:

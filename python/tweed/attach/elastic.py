@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from tweed.attach.base_run import BaseRun
 from tweed.attach.gradient import Beside, GradientExchange
 from tweed.attach.member_buffers import WholeModel
 from tweed.attach.member_checks import check_strategy, follows_models
@@ -28,33 +29,32 @@ from tweed.attach.member_data import Loader, check_loader, dealt
 from tweed.attach.member_ddp import DdpExchange, check_alone
 from tweed.attach.member_evaluations import MemberEvaluations
 from tweed.attach.member_gradients import MemberGradients
+from tweed.attach.member_meeting import MemberMeeting
 from tweed.attach.member_movement import MemberMovement
 from tweed.attach.member_rounds import MemberRounds
 from tweed.attach.member_steps import MemberSteps, OptimizerSettings, filler_of
 from tweed.attach.member_sums import PackedSums
-from tweed.attach.replica import Replica, ReplicaRun
-from tweed.attach.run import Run
+from tweed.attach.replica import ReplicaRun
 from tweed.attach.settings import Settings
+from tweed.attach.setup import Setup
 from tweed.cadence import LocalSteps
 from tweed.data.sampler import Sampler
-from tweed.elastic import Checkpoints, Control, Elastic, ElasticRun, meet
+from tweed.elastic import Checkpoints, Control, Elastic, ElasticRun
 from tweed.elastic.change import Change
 from tweed.elastic.run import leaving
 from tweed.elastic.state import Stateful
 from tweed.elastic.sums import Sum, WholeSums
 from tweed.errors import UsageError
-from tweed.exchange.communicator import Stats
+from tweed.exchange.context import Ungrouped
 from tweed.exchange.encoding import structure
-from tweed.exchange.owners import Owners
-from tweed.exchange.place import Alone, Place
 from tweed.strategy import Strategy
 
 if TYPE_CHECKING:
     import signal
 
 
-class ElasticTraining(Run):
-    """What `tweed.attach(elastic=...)` returns: a `Run` whose samples are dealt to the members there are.
+class ElasticTraining(BaseRun):
+    """What `tweed.attach(elastic=...)` returns: a run whose samples are dealt to the members there are.
 
         run = tweed.attach(model, optimizer, elastic=Elastic(2, 8))
         run.keep("schedule", schedule)
@@ -71,8 +71,6 @@ class ElasticTraining(Run):
       settings: of the run.
     """
 
-    _takes_shards = True
-
     def __init__(
         self,
         model: nn.Module,
@@ -88,21 +86,16 @@ class ElasticTraining(Run):
             model = self._ddp.module
         if not settings.sync_buffers:
             raise UsageError("elastic: members hold the same bits, buffers too: leave sync_buffers out")
+        # Torch's default group, if there is one, is that of the processes which are one member.
+        alone = self._ddp is not None or not dist.is_initialized()
+        self._meeting = meeting = MemberMeeting(elastic, None if alone else model, strategy)
+        setup = Setup(model, optimizer, strategy, meeting, settings, spread=True)
         self._elastic: ElasticRun | ReplicaRun | None = None
-        self._gradients: MemberGradients | MemberMovement
         self._every = strategy.cadence.every if isinstance(strategy.cadence, LocalSteps) else 1
-        self._terms: list[str] = []
-        self._control: Control | None = None
-
-        def found(terms: list[str], stats: Stats) -> Place:
-            self._terms = terms
-            # Torch's default group, if there is one, is that of the processes which are one member.
-            alone = self._ddp is not None or not dist.is_initialized()
-            self._replica = None if alone else Replica(model)
-            self._key, self._address = self._meet(elastic)
-            return Alone(stats, Owners(0, 1, strategy.aggregate))
-
-        super().__init__(model, optimizer, strategy, found, settings)
+        self._terms = setup.terms
+        self._replica, self._control = meeting.replica, meeting.control
+        self._gradients, exchange = self._made_exchange(setup)
+        super().__init__(setup, exchange)
         if self._ddp is not None:
             self._no_ddp.remove()
         each = list(self._optimizers)
@@ -115,48 +108,27 @@ class ElasticTraining(Run):
         self._kept: dict[str, Stateful] = {}
         self._closure: Closure | None = None
 
-    def _meet(self, elastic: Elastic | Control) -> tuple[str, str]:
-        """The member's key and address; of a replica its first process has the links to the others."""
-        replica = self._replica
-
-        def met() -> tuple[str, str]:
-            of_agents = replica is not None
-            control = elastic if isinstance(elastic, Control) else meet(elastic, of_agents=of_agents)
-            self._control = control
-            return control.key, control.address
-
-        if replica is None:
-            return met()
-        if isinstance(elastic, Control) and not replica.leads:
-            raise UsageError(
-                "elastic=control was given by a process that is not the first of its replica. Only the first "
-                "one is the member, and gives its control; let the others give Elastic(...)"
-            )
-        self._terms += [f"replicas of {replica.size} processes", *replica.placements]
-        found: tuple[str, str] = replica.led("the meeting of members", met)
-        return found
-
-    def _make_exchange(self, settings: Settings) -> GradientExchange | MemberMovement:
-        cadence = self.strategy.cadence
+    def _made_exchange(
+        self, setup: Setup[Ungrouped]
+    ) -> tuple[MemberGradients | MemberMovement, GradientExchange | MemberMovement]:
+        """What sums are made of, and the exchange that drives it."""
+        cadence, size, position = setup.strategy.cadence, setup.settings.bucket_bytes, self._position
 
         def buffers() -> list[Tensor]:
-            return list(self._model.buffers())
+            return list(setup.model.buffers())
 
         if isinstance(cadence, LocalSteps):
-            counts, size = self._place.end_exchange, settings.bucket_bytes
-            outer, position = cadence.outer, self._position
-            self._gradients = MemberMovement(self._params, buffers, outer, size, counts, position)
-            return self._gradients
+            counts = setup.context.end_exchange
+            movement = MemberMovement(setup.params, buffers, cadence.outer, size, counts, position)
+            return movement, movement
 
         def made(groups: Any) -> MemberGradients:
-            return MemberGradients(groups, buffers, self._position)
+            return MemberGradients(groups, buffers, position)
 
         make = GradientExchange if self._ddp is None else partial(DdpExchange, self._ddp)
-        size = settings.bucket_bytes
-        exchange = make(self._params, self._place, size, made, Beside(self._snapshot, self._take_back))
+        exchange = make(setup.params, setup.context, size, made, Beside(self._snapshot, self._take_back))
         assert isinstance(exchange.reducer, MemberGradients)  # just made
-        self._gradients = exchange.reducer
-        return exchange
+        return exchange.reducer, exchange
 
     @property
     def counted(self) -> int:
@@ -186,12 +158,12 @@ class ElasticTraining(Run):
     @property
     def rank(self) -> int | None:
         """The rank of this member among all, which changes with them; None: it is no member yet."""
-        return self.members.index(self._key) if self._key in self.members else None
+        return self.members.index(self._meeting.key) if self._meeting.key in self.members else None
 
     @property
     def address(self) -> str:
         """ "host:port" at which others join: `TWEED_JOIN`."""
-        return self._address
+        return self._meeting.address
 
     @property
     def left(self) -> bool:

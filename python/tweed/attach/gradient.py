@@ -25,8 +25,8 @@ from tweed.attach.trained import Trained
 from tweed.errors import UsageError
 from tweed.exchange.bucket import GradientBucket, assign, item
 from tweed.exchange.by_shards.gradients import ShardGradients
+from tweed.exchange.context import Context
 from tweed.exchange.gradients import GradientReducer, Groups
-from tweed.exchange.place import Place
 from tweed.exchange.shards import is_spread, local, spread_as
 from tweed.exchange.verdicts import Verdict
 
@@ -85,7 +85,7 @@ class GradientExchange:
 
     Args:
       params: those that get gradients.
-      place: of this process among those that train.
+      context: of this process among those that train.
       bucket_bytes: size of a full bucket.
       made: what reduces gradients, of the names and parameters of each bucket.
       beside: what the run has beside gradients.
@@ -94,7 +94,7 @@ class GradientExchange:
     def __init__(
         self,
         params: Trained,
-        place: Place,
+        context: Context,
         bucket_bytes: int,
         made: Callable[[Groups], GradientReducer],
         beside: Beside,
@@ -103,7 +103,7 @@ class GradientExchange:
         self._fresh = False  # are gradients averages, since an exchange after the last step?
         self._passes = 0  # backward passes since the last step that were exchanged
         self.within_step = False  # those of a closure are meant to be, each by itself
-        self._of_all = place
+        self._context = context
         self._steps = 0
         self._trained = params
         self._beside = beside
@@ -160,10 +160,10 @@ class GradientExchange:
             if self.reducer.takes_back:
                 self._hooks.append(param.register_hook(self._before_gradient))  # type: ignore[no-untyped-call]
 
-    def before(self) -> Any:
-        """The state before the last exchange, if nothing has used that yet; None: something has."""
+    def before(self) -> Mapping[str, Any] | None:
         self._trained.look()
-        return self._last.before()
+        before: Mapping[str, Any] | None = self._last.before()
+        return before
 
     def _before_gradient(self, gradient: Tensor) -> None:
         self._last.see()
@@ -207,7 +207,7 @@ class GradientExchange:
         """An exception has ended the pass before within its exchange, in which others may wait."""
         if self._open and self._pass() is None:
             self._end()
-            self._of_all.break_off()
+            self._context.break_off()
 
     def _wanted(self) -> bool:
         """Settles what became of the last exchange, and asks whether there is to be one now."""
@@ -228,13 +228,13 @@ class GradientExchange:
     def _begin(self) -> None:
         self._open = True
         # First, so that a rank that cannot take part has begun the same as all.
-        buffers = self._of_all.broadcast(self._beside.buffers(), self._beside.root)
+        buffers = self._context.broadcast(self._beside.buffers(), self._beside.root)
         self._buffers_on_their_way = buffers
         self.reducer.steps_taken = self._steps
         self.reducer.begin()
         if self._refused is not None:
             try:
-                self._of_all.receive(buffers)
+                self._context.receive(buffers)
                 self.reducer.refuse(self._refused)
             finally:
                 self._end()
@@ -256,7 +256,7 @@ class GradientExchange:
             self._exchange()
             self._ended = self._task
             self._passes += not self.within_step
-            if self._passes == 2 and self._of_all.owners.rank == 0:
+            if self._passes == 2 and self._context.owners.rank == 0:
                 _say_once(_THROWN_AWAY if self._cleared_between else _ACCUMULATED)
         elif self._open:
             self._pass = lambda: True  # the real one goes on, which may have had no gradient yet
@@ -291,7 +291,7 @@ class GradientExchange:
         try:
             self._start_rest()
             contributed = self.reducer.finish()
-            self._of_all.receive(self._buffers_on_their_way)
+            self._context.receive(self._buffers_on_their_way)
             for gradients, params, by_any in zip(self._buckets, self._params, contributed, strict=True):
                 for index in gradients.missing():
                     if by_any[index]:
@@ -299,7 +299,7 @@ class GradientExchange:
         finally:
             self._end()
         self._last.given = [param for param in self._followed if param.grad is not None]
-        self._of_all.end_exchange()
+        self._context.end_exchange()
         self._fresh = True
 
     def _end(self) -> None:

@@ -1,22 +1,38 @@
-"""The place of a process that has no group, and trains as a member of a hub."""
+"""The context of a process that has no group, and trains as a member of a hub."""
 
 from __future__ import annotations
 
 import socket
+from dataclasses import dataclass
 
-from tweed.attach.settings import FindPlace
+from tweed.attach.settings import Connect
 from tweed.errors import PeerLost, StrategyError
 from tweed.exchange.communicator import Stats
+from tweed.exchange.context import Ungrouped
 from tweed.exchange.owners import Owners
-from tweed.exchange.place import Alone, Place
 from tweed.hub.aggregator.link import AggregatorLink
 from tweed.hub.keyed.member_link import MemberLink
+from tweed.hub.links.base import HubLink
 from tweed.links.address import Credentials, HubAddress
 from tweed.links.calling import opened
 from tweed.strategy import Strategy
 
 
-def at_hub(strategy: Strategy, hub: str, key_file: str | None, aggregator: bool | str) -> FindPlace:
+@dataclass(slots=True)
+class WorkerContext(Ungrouped):
+    """The context of a worker without a group. It takes the model with its first task.
+
+    Args:
+      stats, owners: as of `Ungrouped`.
+      link: to the hub.
+    """
+
+    link: HubLink
+
+
+def at_hub(
+    strategy: Strategy, hub: str, key_file: str | None, aggregator: bool | str
+) -> Connect[WorkerContext]:
     """Calls the hub at "KEY@host:port", and may listen as an aggregator. Raises StrategyError for a strategy
     that needs a group, or has no aggregators."""
     check_alone(strategy)
@@ -27,7 +43,7 @@ def at_hub(strategy: Strategy, hub: str, key_file: str | None, aggregator: bool 
         )
     address = HubAddress.parse(hub)
 
-    def found(terms: list[str], stats: Stats) -> Place:
+    def connect(terms: list[str], stats: Stats) -> WorkerContext:
         links = opened(Credentials.of(key_file))
         if aggregator:
             listen = own_address(address.place) if aggregator is True else aggregator
@@ -37,9 +53,9 @@ def at_hub(strategy: Strategy, hub: str, key_file: str | None, aggregator: bool 
         link.call()
         # Worker n of these is rank n + 1, as the hub is rank 0.
         owners = Owners(link.worker + 1, max(link.worker, link.workers) + 1, strategy.aggregate, server=0)
-        return Alone(stats, owners, link=link)
+        return WorkerContext(stats, owners, link)
 
-    return found
+    return connect
 
 
 def own_address(place: str) -> str:

@@ -24,8 +24,8 @@ from tweed.attach.gradient import Beside, GradientExchange
 from tweed.attach.member_gradients import MemberGradients
 from tweed.attach.trained import Trained
 from tweed.errors import UsageError
+from tweed.exchange.context import Context
 from tweed.exchange.gradients import GradientReducer, Groups
-from tweed.exchange.place import Place
 
 _MORE = (
     "the model is in DistributedDataParallel over {} processes, and members exchange gradients themselves, "
@@ -59,14 +59,14 @@ class DdpExchange(GradientExchange):
         self,
         model: DistributedDataParallel,
         params: Trained,
-        place: Place,
+        context: Context,
         bucket_bytes: int,
         made: Callable[[Groups], GradientReducer],
         beside: Beside,
     ) -> None:
         self._closed = False
         self._numel = len(params.keys() - model.parameters_to_ignore)
-        super().__init__(params, place, bucket_bytes, made, beside)
+        super().__init__(params, context, bucket_bytes, made, beside)
         self._waiting: list[tuple[dict[Parameter, Tensor], Tensor, torch.futures.Future[Tensor]]] = []
         model.register_comm_hook(None, lambda _, bucket: self._take_bucket(bucket))
 

@@ -40,7 +40,7 @@ class MemberMovement:
       thrown_away: the gradients of the batch that is out are.
       result: of the last round that counts; `finite`: all its values are, also those of other processes.
       loaded: see `MemberGradients`.
-      paused, differs: nothing here.
+      paused, within_step, differs: nothing here.
 
     Cost: memory for two more models, and what `outer` keeps.
     """
@@ -55,7 +55,7 @@ class MemberMovement:
         position: Callable[[], Any],
     ) -> None:
         self._counts, self._position = counts, position
-        self.paused, self.differs, self.thrown_away = False, False, False
+        self.paused = self.within_step = self.differs = self.thrown_away = False
         self.steps: MemberRounds | None = None
         self.loaded: Mapping[str, Any] | None = None
         shards = {name: local(param.detach()) for name, param in params.items()}
@@ -154,6 +154,9 @@ class MemberMovement:
         whose = [*(self._params[name] for name in names), *self._buffers()]
         common = {id(one): spread_as(kept, one) for one, kept in zip(whose, self._common, strict=False)}
         return [common.get(id(tensor), tensor) for tensor in tensors]
+
+    def before(self) -> None:
+        """None: each exchange counts when it has ended."""
 
     def state(self) -> dict[str, Any]:
         return {"position": self._position(), "outer": self.state_dict()}

@@ -1,16 +1,19 @@
-"""What is said of a run beside its strategy, and where the process finds its place."""
+"""What is said of a run beside its strategy, and how the process connects to the others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tweed.exchange.communicator import Stats
-from tweed.exchange.place import Place
+from tweed.exchange.context import Context
 
-#: Of what all must agree on, a line each, and the run's counters: the process's place, where the others have
-#: agreed.
-FindPlace = Callable[[list[str], Stats], Place]
+AnyContext = TypeVar("AnyContext", bound=Context, covariant=True)
+
+#: Of what all must agree on, a line each, and the run's counters: the context of the process, where the
+#: others have agreed.
+Connect = Callable[[list[str], Stats], AnyContext]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ clock only where it waits.
 
 base                what `Run` drives, and in which order; `table` has which strategy takes which
 bucket              several tensors side by side in one buffer
+context             where a process stands among those that train: what a run needs of a group, or without one
 communicator        the process group: start, wait, count; `engine` is what the backend offers beyond torch
 finite              flags before anything is compressed: who contributes, and is it finite
 gradients           reducers of gradients: summed on the way, compressed, or as the autotuner chooses

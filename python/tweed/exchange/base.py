@@ -23,9 +23,11 @@ class Exchange(Protocol):
 
     Attributes:
       paused: backward passes add to gradients and exchange nothing. Of no effect after a step.
+      within_step: backward passes are those of a closure of the optimizer. Likewise.
     """
 
     paused: bool
+    within_step: bool
 
     @property
     def differs(self) -> bool:
@@ -46,6 +48,11 @@ class Exchange(Protocol):
 
     def average(self, tensors: list[Tensor]) -> list[Tensor]:
         """What `tensors`, parameters and then buffers, are on average over ranks."""
+        ...
+
+    def before(self) -> Mapping[str, Any] | None:
+        """All that the last exchange has changed, as it was before that, if no step has used it yet; None: it
+        counts."""
         ...
 
     def state(self) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -17,10 +16,6 @@ from tweed.exchange import engine
 from tweed.exchange.bucket import Bucket, assign, item, room
 from tweed.exchange.losses import Losses
 from tweed.exchange.owners import Owners, mean_of
-from tweed.exchange.values import gather
-from tweed.hub.aggregator.sealed_ranks import SealedRanks, sealed_link
-from tweed.hub.links.base import HubLink, MemberLinks
-from tweed.hub.links.rank_links import RankLink, RankLinks
 from tweed.metrics import timeline
 from tweed.strategy import Strategy
 from tweed.transport import Ltp
@@ -240,18 +235,6 @@ class Communicator:
         None for a group of the strategy's own too: transport and server leave no choice for sums.
         """
         return engine.plan(self.group) if self._own is None else None
-
-    def hub_link(self, strategy: Strategy) -> HubLink:
-        assert strategy.hub is not None  # the caller looked
-        if strategy.hub.aggregators:
-            return sealed_link(partial(gather, self.group), strategy.hub.rank)
-        return RankLink(self.group, self.wait, strategy.hub.rank)
-
-    def member_links(self, strategy: Strategy) -> MemberLinks:
-        assert strategy.hub is not None  # as above
-        if strategy.hub.aggregators:
-            return SealedRanks(partial(gather, self.group), self.rank)
-        return RankLinks(self.group, self.wait, self.rank, self.size)
 
     def close(self) -> None:
         """Ends the group if it is the strategy's own."""

@@ -34,7 +34,7 @@ class BetweenSteps:
     def __init__(
         self, rest: Untrained, comm: Communicator, cadence: CadenceDriver, *, replicas_diverge: bool
     ) -> None:
-        self.paused = False
+        self.paused = self.within_step = False
         self._rest = rest
         self._comm = comm
         self._cadence = cadence
@@ -66,6 +66,9 @@ class BetweenSteps:
         """A loop may have moved models by hand."""
         differs = self.differs or not all(self._rest.compare(tensors, tensors[0].device))
         return means(tensors, self._comm) if differs else tensors
+
+    def before(self) -> None:
+        """None: each exchange counts when it has ended."""
 
     def load(self, state: Mapping[str, Any]) -> None:
         self.differs = True

@@ -32,10 +32,7 @@ from tweed.exchange.gradients import (
 from tweed.exchange.model_averaging import ModelExchange
 from tweed.exchange.movement import MovementExchange
 from tweed.exchange.ordered import OrderedGradients
-from tweed.exchange.place import Place
 from tweed.exchange.untrained import Untrained
-from tweed.hub.live.hub import HubServer
-from tweed.hub.live.worker import HubWorker
 from tweed.strategy import Strategy
 
 
@@ -114,15 +111,6 @@ def model_exchange(parts: Parts, params: Mapping[str, Tensor], rest: Untrained) 
     if strategy.is_plain_sum:
         return ModelExchange(*common, anchored=strategy.exchange in ("step", "difference"))
     return MovementExchange(*common, _memory(strategy), outer)
-
-
-def hub_exchange(
-    strategy: Strategy, place: Place, cadence: CadenceDriver, params: Mapping[str, Tensor], samples: float
-) -> HubWorker | HubServer:
-    """What a worker of a hub hands over and takes, or the hub itself; a contribution counts as `samples`."""
-    if place.owners.contributes:
-        return HubWorker(params, place, cadence, strategy, place.hub_link(strategy), samples)
-    return HubServer(params, place, strategy, place.member_links(strategy))
 
 
 def _may_sum(strategy: Strategy) -> bool:

@@ -35,7 +35,8 @@ def _touch() -> None:
 
 
 def _warm() -> None:
-    for module in ("tweed.torch.backend", "tweed.attach.run", "tweed.workloads.tasks.worker"):
+    ours = ("tweed.torch.backend", "tweed.attach.group_run", "tweed.attach.hub_run")
+    for module in (*ours, "tweed.workloads.tasks.worker"):
         importlib.import_module(module)
     for module in ("torch._dynamo", "numpy.ma"):  # not in every version of torch, of numpy
         with suppress(ImportError):

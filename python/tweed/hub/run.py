@@ -13,13 +13,14 @@ from torch import nn
 from torch.optim import Optimizer
 
 from tweed import metrics
+from tweed.attach.hub_run import HubServerRun
 from tweed.attach.member import check_alone
-from tweed.attach.run import Run
 from tweed.attach.settings import Settings
+from tweed.attach.setup import Setup
 from tweed.errors import UsageError
 from tweed.exchange.communicator import Stats
+from tweed.exchange.context import Ungrouped
 from tweed.exchange.owners import Owners
-from tweed.exchange.place import Alone, Place
 from tweed.hub.keyed.hub_links import KeyedLinks
 from tweed.hub.live.hub import HubServer
 from tweed.hub.live.trusted import TrustedLoss
@@ -49,7 +50,7 @@ class Listening:
     divergence: float = math.inf
 
 
-class HubRun(Run):
+class HubRun(HubServerRun):
     """What `tweed.serve` returns. See there, and `Run`.
 
     Attributes:
@@ -80,25 +81,25 @@ class HubRun(Run):
         self._hub = None if listening.replica_of is None else HubAddress.parse(listening.replica_of)
         self._listening = listening
         self._following: Following | None = None
-        where, said = "", [""]
+        where = ""
 
-        def found(terms: list[str], stats: Stats) -> Place:
-            nonlocal where, said
-            said, owners = terms, Owners(0, listening.fewest + 1, strategy.aggregate, server=0)
+        def connect(terms: list[str], stats: Stats) -> Ungrouped:
+            nonlocal where
+            owners = Owners(0, listening.fewest + 1, strategy.aggregate, server=0)
             self._members = KeyedLinks(
                 self._sockets, terms, listening.job, listening.fewest, self.replication
             )
             self.admit(listening.members)
             where = self._sockets.listen(listening.listen)
-            return Alone(stats, owners, links=self._members)
+            return Ungrouped(stats, owners)
 
-        super().__init__(model, optimizer, strategy, found, Settings())
+        setup = Setup(model, optimizer, strategy, connect, Settings())
+        server = HubServer(setup.params, setup.context, strategy, self._members)
+        super().__init__(setup, server)
         self._alone = MetricsSource()
         metrics.publish(self._alone, options, fewest=1)
         self.address = f"{self._sockets.key}@{where}"
-        server = self._exchange
-        assert isinstance(server, HubServer)  # that is the exchange of whoever has links to members
-        site = Site(model, optimizer, server, where, said)
+        site = Site(model, optimizer, server, where, setup.terms)
         self.replication.begin(Side(server.hub, self._members, site.snapshot, divergence))
         server.committed = self.replication.committed
         if self._hub is not None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tweed.aggregate import Each, Question, Verdict
 from tweed.errors import UsageError
-from tweed.exchange.place import Place
+from tweed.exchange.context import Context
 from tweed.hub.links.base import Linked, MemberLinks
 from tweed.hub.live.contribution import Contribution
 from tweed.hub.live.event_log import Began, Committed, EventLog, checksum, software
@@ -39,7 +39,7 @@ class HubServer:
 
     Args:
       params: those that are trained.
-      place: of the hub.
+      context: of the hub.
       strategy: what is exchanged, how, and what is made of it; with a hub.
       links: to workers.
 
@@ -53,13 +53,13 @@ class HubServer:
     """
 
     def __init__(
-        self, params: Mapping[str, Tensor], place: Place, strategy: Strategy, links: MemberLinks
+        self, params: Mapping[str, Tensor], context: Context, strategy: Strategy, links: MemberLinks
     ) -> None:
         assert strategy.hub is not None  # that is when it is chosen
-        self.paused = False
-        self._place, self._strategy, self._links = place, strategy, links
+        self.paused = self.within_step = False
+        self._context, self._strategy, self._links = context, strategy, links
         self._params = Parameters(params.values())
-        self._workers = place.owners.contributors
+        self._workers = context.owners.contributors
         self._forms: dict[int, ContributionForm] = {}
         self.models = ModelForm(strategy.hub.model, self._params.spec, self._workers)
         self._trusted = Trusted(self._params.params, None)
@@ -117,6 +117,9 @@ class HubServer:
     def average(self, tensors: list[Tensor]) -> list[Tensor]:
         """The `tensors` as they are: the hub's own are the model that counts."""
         return tensors
+
+    def before(self) -> None:
+        """None: each exchange counts when it has ended."""
 
     def state(self) -> dict[str, Any]:
         return {
@@ -275,7 +278,7 @@ class HubServer:
         self._note(made)
         self._params.set_gradients(torch.as_tensor(made.update))
         step()
-        self._place.end_exchange()
+        self._context.end_exchange()
 
     def _note(self, step: Step) -> None:
         self.verdicts = step.verdicts
@@ -294,7 +297,7 @@ class HubServer:
         fetches = isinstance(message, Task) and message.via is not None  # another member has the model
         model = self._encoded(message.version) if isinstance(message, Task) and not fetches else None
         numbytes = 0 if model is None else model.numel()
-        self._place.stats.bytes_answered += numbytes
+        self._context.stats.bytes_answered += numbytes
         self._tally.told(member, message, numbytes)
         self._links.tell(member, message, model)
 
@@ -302,14 +305,14 @@ class HubServer:
         return self.models.encode(self._params.values(), version)
 
     def _stands_for(self, member: int, payload: Payload) -> Tensor:
-        self._place.stats.bytes_exchanged += payload.value.numel()
+        self._context.stats.bytes_exchanged += payload.value.numel()
         self._tally.came(member, payload.value.numel())
         form = self._form(member)
         return form.stands_for(payload.value, payload.number, self._params.values)
 
     def _sum_stands_for(self, message: Sum) -> Tensor:
         named = (*message.tasks, *message.left_out)
-        self._place.stats.bytes_exchanged += 4 * message.value.numel()
+        self._context.stats.bytes_exchanged += 4 * message.value.numel()
         form = self._form(named[0][0])  # it does not matter whose contributions are in it
         return form.sum_stands_for(message.value, len(message.tasks), self._params.values)
 

@@ -23,8 +23,8 @@ from torch.optim import Optimizer
 from tweed.aggregate import Question
 from tweed.errors import DataError, StrategyError, TweedError, UsageError
 from tweed.exchange.communicator import Stats
+from tweed.exchange.context import Ungrouped
 from tweed.exchange.owners import Owners
-from tweed.exchange.place import Alone
 from tweed.exchange.terms import terms
 from tweed.hub.links.base import News
 from tweed.hub.live.contribution import Contribution
@@ -122,7 +122,7 @@ class Replaying:
         except (ValueError, KeyError) as error:
             raise UsageError(f"{self._log} was written with another optimizer: {error}") from None
         owners = Owners(0, began.workers + 1, self._strategy.aggregate, server=0)
-        self._server = _Again(trained, Alone(Stats(), owners), self._strategy, NoLinks())
+        self._server = _Again(trained, Ungrouped(Stats(), owners), self._strategy, NoLinks())
         self._server.load(began.state)
         self._go_on_from(self._server.hub.version, self._server.checksum())
 

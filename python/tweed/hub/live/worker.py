@@ -20,7 +20,7 @@ from torch import Tensor
 from tweed.cadence import Stop
 from tweed.errors import TweedError
 from tweed.exchange.cadence_driver import CadenceDriver
-from tweed.exchange.place import Place
+from tweed.exchange.context import Context
 from tweed.hub.links.base import HubLink
 from tweed.hub.live.parameters import Parameters
 from tweed.hub.machine.worker import Compute, State, Worker
@@ -36,7 +36,7 @@ class HubWorker:
 
     Args:
       params: those that are trained.
-      place: of this worker.
+      context: of this worker.
       cadence: when to exchange.
       strategy: what is exchanged, and how it is compressed; with a hub.
       link: to the hub.
@@ -49,19 +49,19 @@ class HubWorker:
     def __init__(
         self,
         params: Mapping[str, Tensor],
-        place: Place,
+        context: Context,
         cadence: CadenceDriver,
         strategy: Strategy,
         link: HubLink,
         samples: float = 1.0,
     ) -> None:
         assert strategy.hub is not None  # that is when it is chosen
-        self.paused = False
-        self._place, self._cadence, self._link = place, cadence, link
+        self.paused = self.within_step = False
+        self._context, self._cadence, self._link = context, cadence, link
         self._params = Parameters(params.values())
         self._newest = torch.empty(self._params.spec.numel)
         self._begun = torch.empty(self._params.spec.numel)
-        owners, spec = place.owners, self._params.spec
+        owners, spec = context.owners, self._params.spec
         self._form = ContributionForm(strategy, spec, owners.contributor, os.urandom)
         self._models = ModelForm(strategy.hub.model, spec, owners.contributors)
         link.most_bytes = self._models.most_bytes
@@ -134,6 +134,9 @@ class HubWorker:
         count = len(self._params.params)
         return [*self._params.pieces(values), *tensors[count:]] if self._form.is_ahead else tensors
 
+    def before(self) -> None:
+        """None: each exchange counts when it has ended."""
+
     def state(self) -> dict[str, Any]:
         return {"last": self._machine.last, "form": self._form.state()}
 
@@ -179,7 +182,7 @@ class HubWorker:
             self._hand_over(value)
         self._loss = math.nan
         self._take()
-        self._place.end_exchange()
+        self._context.end_exchange()
 
     def _value(self) -> Tensor | None:
         gradient, self._gradient = self._gradient, None
@@ -191,7 +194,7 @@ class HubWorker:
         task = self._machine.task
         assert task is not None  # the last exchange ended with one
         offer, data = self._form.offer(value, task.number, self._samples, self._loss)
-        self._place.stats.bytes_packed += data.numel()
+        self._context.stats.bytes_packed += data.numel()
         self._offered = True
         self._machine.computed(offer, data)
         self._until_task()

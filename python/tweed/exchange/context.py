@@ -1,9 +1,9 @@
-"""Where a process stands among those that train one model: in a group, or without one at a hub."""
+"""The context of training: where a process stands among those that train one model, in a group or without."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -11,11 +11,9 @@ from torch import Tensor
 from tweed.exchange.communicator import Stats
 from tweed.exchange.losses import Losses
 from tweed.exchange.owners import Owners
-from tweed.hub.links.base import HubLink, MemberLinks
-from tweed.strategy import Strategy
 
 
-class Place(Protocol):
+class Context(Protocol):
     """What a run needs of it; see `Communicator` for what is said of groups.
 
     Attributes:
@@ -47,38 +45,26 @@ class Place(Protocol):
         """The group's choice of schedules, if there is one and it is shown."""
         ...
 
-    def hub_link(self, strategy: Strategy) -> HubLink:
-        """This worker's link to the hub."""
-        ...
-
-    def member_links(self, strategy: Strategy) -> MemberLinks:
-        """The hub's links to its workers."""
-        ...
-
     def close(self) -> None:
         """Ends what is this run's own."""
 
 
 @dataclass(slots=True)
-class Alone:
-    """The place of a process without a group: a hub, or a member of one. A member takes the model with its
-    first task.
+class Ungrouped:
+    """The context of a process without a group, which reaches the others by links of its own. The model comes
+    over these too.
 
     Args:
       stats: counters of the run.
       owners: of which this process is one.
-      link: a member's; None at a hub.
-      links: a hub's; None at a member.
     """
 
     stats: Stats
     owners: Owners
-    link: HubLink | None = None
-    links: MemberLinks | None = None
-    losses: Losses | None = None
+    losses: Losses | None = field(default=None, init=False)
 
     def broadcast(self, tensors: Sequence[Tensor], root: int | None = None) -> list[Any]:
-        """Nothing: the model comes with a task."""
+        """Nothing: the model comes over links."""
         return []
 
     def receive(self, pending: Iterable[Any]) -> None:
@@ -94,13 +80,5 @@ class Alone:
         """None: there are no schedules."""
         return None
 
-    def hub_link(self, strategy: Strategy) -> HubLink:
-        assert self.link is not None  # it is a member's
-        return self.link
-
-    def member_links(self, strategy: Strategy) -> MemberLinks:
-        assert self.links is not None  # it is a hub's
-        return self.links
-
     def close(self) -> None:
-        """Nothing: the exchange has closed its links."""
+        """Nothing: links are closed by whoever has them."""
