@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tweed.experiments.notes import Notes, differences, find, mean, mean_curve, values, where
+from tweed.report.notes import Notes, differences, find, mean, mean_curve, values, where
 
 LINES = [
     {"seed": 0, "lr": 0.1, "accuracy": 0.8, "curve": [4.0, 2.0]},

@@ -5,11 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from tweed.experiments.notes import Line, find, where
-from tweed.experiments.time_to_accuracy import DDP, step_s, trainings
 from tweed.report.comparison import number
+from tweed.report.notes import Line, find, where
 from tweed.report.study import Section, Table
-from tweed.systems.reports import compression, ltp
+from tweed.systems.compression import report as compression
+from tweed.systems.harness.time_to_accuracy import DDP, step_s, trainings
+from tweed.systems.ltp import report as ltp
 
 UNKNOWN = "not measured"
 #: By side of compression.md, what to type; the others have no name.

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tweed.experiments.torchft_members import SETTINGS
 from tweed.report.study import markdown
-from tweed.systems.reports.elastic import LATE_S, OURS, study, verdicts
+from tweed.systems.elastic.report import LATE_S, OURS, study, verdicts
+from tweed.systems.elastic.torchft_members import SETTINGS
 
 
 def struck(what: str, late_s: list[float], side: str = OURS, workers: int = 4) -> dict[str, Any]:

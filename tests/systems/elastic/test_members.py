@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from tweed.experiments.member_checkpoints import held_up
-from tweed.experiments.member_runs import lateness, strikes
-from tweed.experiments.member_training import Trainee, compared, over_time, undisturbed
-from tweed.experiments.watched_members import Step
+from tweed.systems.elastic.checkpoints import held_up
+from tweed.systems.elastic.member_runs import lateness, strikes
+from tweed.systems.elastic.training import Trainee, compared, over_time, undisturbed
+from tweed.systems.elastic.watched import Step
 from tweed.testbed.faults import Plan
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tweed.experiments.barriers import FileBarrier
+from tweed.systems.harness.barriers import FileBarrier
 
 SIZE = 3
 

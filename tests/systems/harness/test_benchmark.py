@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 from tweed.errors import TweedError
-from tweed.experiments.benchmark import Config, Contender, Measured, benchmark
+from tweed.systems.harness.benchmark import Config, Contender, Measured, benchmark
 from tweed.testbed import preload, run_ranks
 
-preload("tweed.experiments.benchmark")
+preload("tweed.systems.harness.benchmark")
 
 
 def test_a_block_keeps_to_time_and_bounds() -> None:

@@ -12,11 +12,11 @@ from torch import nn
 from tweed.aggregate import All, Cache
 from tweed.cadence import LocalSteps
 from tweed.collective import Hub
-from tweed.experiments import hub_training
-from tweed.experiments.hub_training import Config, Devices, accuracy_at, reached_s, train
-from tweed.experiments.notes import Line
+from tweed.report.notes import Line
 from tweed.simulate.attacks import LabelFlip
 from tweed.strategy import Strategy
+from tweed.systems.harness import hub_training
+from tweed.systems.harness.hub_training import Config, Devices, accuracy_at, reached_s, train
 
 
 def line(*accuracies: float) -> Line:

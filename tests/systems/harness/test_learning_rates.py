@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tweed.errors import UsageError
-from tweed.experiments.learning_rates import Decision, Grid, State, best_lr, decide, require_settled, search
+from tweed.systems.harness.learning_rates import (
+    Decision,
+    Grid,
+    State,
+    best_lr,
+    decide,
+    require_settled,
+    search,
+)
 
 SCORES = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True))
 GRIDS = st.builds(

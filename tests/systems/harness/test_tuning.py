@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tweed.experiments import simulated_training
-from tweed.experiments.learning_rates import SEARCH_SEED, Grid
-from tweed.experiments.notes import Line, Notes, values, where
-from tweed.experiments.tuning import Side, accuracy, low_loss, together, trained, tuned
+from tweed.report.notes import Line, Notes, values, where
 from tweed.strategy import Strategy
+from tweed.systems.harness import simulated_training
+from tweed.systems.harness.learning_rates import SEARCH_SEED, Grid
+from tweed.systems.harness.tuning import Side, accuracy, low_loss, together, trained, tuned
 
 SEEDS = range(3)
 

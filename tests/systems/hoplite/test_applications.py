@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tweed.errors import UsageError
-from tweed.experiments.object_applications import (
+from tweed.systems.hoplite.applications import (
     APPLICATIONS,
     RayServer,
     answer_of,
@@ -14,7 +14,7 @@ from tweed.experiments.object_applications import (
     compute_of,
     measure,
 )
-from tweed.experiments.object_ensemble import PIXELS, classes, query, scores
+from tweed.systems.hoplite.ensemble import PIXELS, classes, query, scores
 
 
 def test_the_first_answers_are_as_many_as_in_the_paper() -> None:

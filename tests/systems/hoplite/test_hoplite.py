@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tweed.experiments.notes import Line, Notes
-from tweed.experiments.object_rounds import rate_mbit, sizes
+from tweed.report.notes import Line, Notes
 from tweed.systems import hoplite
-from tweed.systems.reports.hoplite import sections, verdicts
+from tweed.systems.hoplite.collectives import rate_mbit, sizes
+from tweed.systems.hoplite.report import sections, verdicts
 
 
 def test_a_few_simulated_processes_meet_the_goals(tmp_path: Path) -> None:

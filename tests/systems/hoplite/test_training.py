@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tweed.experiments.object_training import Job, replayed, run, train
+from tweed.systems.hoplite.training import Job, replayed, run, train
 
 
 @pytest.mark.parametrize("count", [3, 2])

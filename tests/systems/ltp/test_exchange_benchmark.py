@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tweed.experiments.benchmark import SLOW_S, Config
-from tweed.experiments.exchange_benchmark import OfRank, Workload, exchange, of_ranks
+from tweed.systems.harness.benchmark import SLOW_S, Config
 from tweed.systems.ltp import side
+from tweed.systems.ltp.exchange_benchmark import OfRank, Workload, exchange, of_ranks
 from tweed.testbed import Network, preload
 
-preload("tweed.experiments.exchange_benchmark")
+preload("tweed.systems.ltp.exchange_benchmark")
 
 WORKLOAD = Workload(((100, 30), (7,), ()), 0.001, 4)
 

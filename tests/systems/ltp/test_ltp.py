@@ -14,7 +14,7 @@ from tweed.report import charts, comparison, study
 from tweed.report.plots import svg
 from tweed.systems import SYSTEMS, system
 from tweed.systems.ltp import SEVERAL, over, side
-from tweed.systems.reports.ltp import GRID, OURS, SIDES, Place, verdicts
+from tweed.systems.ltp.report import GRID, OURS, SIDES, Place, verdicts
 
 every_system = pytest.mark.parametrize("name", SYSTEMS)
 FACTS: dict[str, Any] = {

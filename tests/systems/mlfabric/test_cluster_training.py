@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from tweed.collective import Hub
-from tweed.experiments import cluster_training
-from tweed.experiments.cluster_training import Config, Place, train
 from tweed.order import BoundedDelay
 from tweed.recipes import mlfabric, quantised
 from tweed.strategy import Strategy
+from tweed.systems.mlfabric import cluster_training
+from tweed.systems.mlfabric.cluster_training import Config, Place, train
 from tweed.train.shard import Shard
 
 UNEVEN = Place("C3", "N-dynamic", 0.02)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tweed.experiments.cluster_training import Place
-from tweed.experiments.notes import Line
-from tweed.systems.reports.mlfabric import (
+from tweed.report.notes import Line
+from tweed.systems.mlfabric.cluster_training import Place
+from tweed.systems.mlfabric.report import (
     ASYNC,
     MAP,
     MILD,

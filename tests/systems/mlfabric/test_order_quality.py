@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tweed.experiments.order_quality import _best, _walked, compared
 from tweed.order import BoundedDelay, FirstIn, ShortestFirst
+from tweed.systems.mlfabric.order_quality import _best, _walked, compared
 
 
 def test_the_best_of_three_by_hand() -> None:

@@ -12,8 +12,8 @@ from tweed.cadence import Intermittent, Joined
 from tweed.compress import Levels, Spec, Turn
 from tweed.data.streams import Learner, convolutions, lines, perceptron, regression
 from tweed.errors import UsageError
-from tweed.experiments.online_learning import Split, averaged, choose, growth, learn
 from tweed.systems import system
+from tweed.systems.ofedqit.online_learning import Split, averaged, choose, growth, learn
 
 CLIENTS, NUMEL = 8, 20
 

@@ -11,13 +11,13 @@ import pytest
 
 from tweed.cadence import Moves, Ordered, ServerPolicy
 from tweed.data.problems import Problem, linear, logistic, network, robust
-from tweed.experiments.descent import All, InOrder, Lag, Options, descend
-from tweed.experiments.descents import few, to_goal
-from tweed.experiments.learning_rates import Grid
-from tweed.experiments.notes import Notes, find, where
-from tweed.experiments.tuning import Side, tuned
+from tweed.report.notes import Notes, find, where
 from tweed.simulate.ordered import Air
 from tweed.systems import system
+from tweed.systems.harness.learning_rates import Grid
+from tweed.systems.harness.tuning import Side, tuned
+from tweed.systems.ordered_gradient.descent import All, InOrder, Lag, Options, descend
+from tweed.systems.ordered_gradient.descents import few, to_goal
 
 PROBLEMS = [linear(6, 1.3), logistic(6, 1.3, penalty=0.1), robust(6, 1.3)]
 AIR = Air()

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tweed.experiments.notes import Line
-from tweed.systems.reports.teasq import OURS, TARGET, WHOLE, apart, best, sooner, study
+from tweed.report.notes import Line
+from tweed.systems.teasq.report import OURS, TARGET, WHOLE, apart, best, sooner, study
 
 
 def run(side: str, seed: int, there_s: float | None, level: float = 0.8) -> Line:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tweed.experiments.tightening import tighten
+from tweed.systems.teasq.tightening import tighten
 
 TABLES = st.lists(st.lists(st.integers(0, 10), min_size=3, max_size=3), min_size=1, max_size=5)
 

@@ -14,18 +14,17 @@ from functools import partial
 from tweed import testbed
 from tweed.cadence import LocalSteps
 from tweed.compress import Chain, Direct, ErrorFeedback, LowRank, Quantise, Sign, TopK
-from tweed.experiments import benchmark
-from tweed.experiments.learning_rates import Grid, best_lr
-from tweed.experiments.live_training import Ranks
-from tweed.experiments.notes import Notes
-from tweed.experiments.time_to_accuracy import ALONE, DDP
-from tweed.experiments.training import Config, Method
 from tweed.named import named_strategy
+from tweed.report.notes import Notes
 from tweed.strategy import Strategy
-from tweed.systems import Headline, System
-from tweed.systems.reports import choosing
-from tweed.systems.reports import compression as report
-from tweed.systems.reports.compression import DILOCO, LADDER, LOCAL, SIGNED
+from tweed.systems import Headline, System, choosing
+from tweed.systems.compression import report
+from tweed.systems.compression.report import DILOCO, LADDER, LOCAL, SIGNED
+from tweed.systems.harness import benchmark
+from tweed.systems.harness.learning_rates import Grid, best_lr
+from tweed.systems.harness.live_training import Ranks
+from tweed.systems.harness.time_to_accuracy import ALONE, DDP
+from tweed.systems.harness.training import Config, Method
 
 WORKERS = 4
 RATES = ("10mbit", "100mbit", "1gbit")
@@ -84,7 +83,7 @@ def experiment(notes: Notes, quick: bool) -> None:
     time with no network between ranks; 40 minutes behind slow links. Only the latter needs a quiet machine.
     Quick: one minute.
     """
-    testbed.preload("tweed.experiments.training", "tweed.train.tasks.fashion_mnist")
+    testbed.preload("tweed.systems.harness.training", "tweed.train.tasks.fashion_mnist")
     # What "auto" takes depends on the link.
     ranks, sides = Ranks(notes, WORKERS, {report.AUTO: RATES[-1]}), methods()
     if quick:

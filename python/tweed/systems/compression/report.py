@@ -8,8 +8,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tweed.experiments.notes import Line, differences, find, values, where
-from tweed.experiments.time_to_accuracy import (
+from tweed.report import charts
+from tweed.report.comparison import (
+    Goal,
+    goals,
+    in_points,
+    number,
+    of_points,
+    of_ratios,
+    rule,
+    times,
+)
+from tweed.report.notes import Line, differences, find, values, where
+from tweed.report.plots import STYLES, svg
+from tweed.report.study import Plot, Section, Study, Table
+from tweed.systems.harness.time_to_accuracy import (
     ALONE,
     DDP,
     gain,
@@ -24,19 +37,6 @@ from tweed.experiments.time_to_accuracy import (
     times_to,
     trainings,
 )
-from tweed.report import charts
-from tweed.report.comparison import (
-    Goal,
-    goals,
-    in_points,
-    number,
-    of_points,
-    of_ratios,
-    rule,
-    times,
-)
-from tweed.report.plots import STYLES, svg
-from tweed.report.study import Plot, Section, Study, Table
 
 DILOCO, OFTEN, SPARSE = "DiLoCo", "DiLoCo, every 8", "SparseLoCo settings"
 POWERSGD = "DDP, PowerSGD"

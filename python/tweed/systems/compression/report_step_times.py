@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from tweed.experiments.notes import Line
-from tweed.experiments.time_to_accuracy import DDP, step_s
+from tweed.report.notes import Line
 from tweed.report.plots import LOOK, STYLES
-from tweed.systems.reports.choosing import RATES, place
+from tweed.systems.choosing import RATES, place
+from tweed.systems.harness.time_to_accuracy import DDP, step_s
 
 #: By side of compression.md, the words beside its line: ours first, as in all plots.
 SHOWN = {

@@ -13,16 +13,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tweed.experiments import simulated_training
-from tweed.experiments.learning_rates import Grid
-from tweed.experiments.notes import Line, Notes, differences, values, where
-from tweed.experiments.tuning import Side, trained, tuned
 from tweed.named import named_strategy
 from tweed.report.comparison import Goal, goals, missing, of_points
+from tweed.report.notes import Line, Notes, differences, values, where
 from tweed.report.study import Section, Study
 from tweed.strategy import Strategy
 from tweed.systems import Headline, System
-from tweed.systems.reports import cser as report
+from tweed.systems.cser import report
+from tweed.systems.harness import simulated_training
+from tweed.systems.harness.learning_rates import Grid
+from tweed.systems.harness.tuning import Side, trained, tuned
 
 #: By ratio. At 1,024 times the paper resets every 256 steps; trainings here are too short for that.
 METHODS = {

@@ -18,18 +18,15 @@ from typing import NamedTuple
 
 from tweed.compress import Chain, Compressor, Direct, ErrorFeedback, Identity, Quantise, Threshold, TopK
 from tweed.exchange.stages import Cut
-from tweed.experiments import simulated_training, two_stages
-from tweed.experiments.counted import Counted, by_step
-from tweed.experiments.encoding import encoding, holding, selection
-from tweed.experiments.learning_rates import SEARCH_SEED, Grid
-from tweed.experiments.notes import Line, Notes
-from tweed.experiments.tuning import Side, tuned
 from tweed.recipes import dct
+from tweed.report.notes import Line, Notes
 from tweed.report.study import Study
 from tweed.strategy import Strategy
 from tweed.systems import Headline, System
-from tweed.systems.reports import dct as report
-from tweed.systems.reports.dct import (
+from tweed.systems.dct import report, two_stages
+from tweed.systems.dct.counted import Counted, by_step
+from tweed.systems.dct.encoding import encoding, holding, selection
+from tweed.systems.dct.report import (
     CUT,
     DCT,
     DENSE,
@@ -42,6 +39,9 @@ from tweed.systems.reports.dct import (
     TENTH,
     WARM,
 )
+from tweed.systems.harness import simulated_training
+from tweed.systems.harness.learning_rates import SEARCH_SEED, Grid
+from tweed.systems.harness.tuning import Side, tuned
 
 GRID = Grid(0.06, 2.0)
 WORKERS = 4

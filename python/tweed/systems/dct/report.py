@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tweed.experiments.notes import Line, differences, mean, mean_curve, values, where
-from tweed.experiments.simulated_training import POINT
 from tweed.report import charts
 from tweed.report.comparison import Goal, goals, missing, of_points, rule, share, spread, with_range
+from tweed.report.notes import Line, differences, mean, mean_curve, values, where
 from tweed.report.plots import svg
 from tweed.report.study import Plot, Section, Study, Table
+from tweed.systems.harness.simulated_training import POINT
 
 DENSE, DCT, PUBLISHED = "dense", "DCT", "DCT, life span 1,000"
 EACH, NO_MEMORY = "top-k each step", "DCT, nothing fed back"

@@ -18,11 +18,11 @@ from functools import partial
 from typing import Any
 
 from tweed.errors import NoTestbed
-from tweed.experiments import member_checkpoints, member_runs, member_training, torchft_members
-from tweed.experiments.member_overhead import SCALES, overhead
-from tweed.experiments.notes import Notes
+from tweed.report.notes import Notes
 from tweed.systems import Headline, System
-from tweed.systems.reports.elastic import OURS, study
+from tweed.systems.elastic import checkpoints, member_runs, torchft_members, training
+from tweed.systems.elastic.overhead import SCALES, overhead
+from tweed.systems.elastic.report import OURS, study
 from tweed.testbed.faults import Plan
 
 MB = 10**6
@@ -90,7 +90,7 @@ def experiment(notes: Notes, quick: bool) -> None:
         _trained(notes, task, dtype, members, count)
     if not notes.has(kind="replay"):
         notes.log("results replayed")
-        notes.add({"kind": "replay", **member_training.replayed("fashion-mnist", 16, 10 * config.rounds)})
+        notes.add({"kind": "replay", **training.replayed("fashion-mnist", 16, 10 * config.rounds)})
     _checkpoints(notes, config)
 
 
@@ -130,10 +130,10 @@ def _trained(notes: Notes, task: str, dtype: str, members: int, kills: int) -> N
         return
     import torch
 
-    spared = [member_training.SPARED]
+    spared = [training.SPARED]
     plan = Plan.drawn(members, {"kill": kills}, seed=members, mean_s=_MEAN_S, spared=spared)
     notes.log(f"{members} members train on {task}, {kills} kills, {dtype}")
-    found = member_training.compared(members, plan, getattr(torch, dtype), task)
+    found = training.compared(members, plan, getattr(torch, dtype), task)
     notes.add({"kind": "trained", "task": task, "type": dtype, "members": members, "kills": kills, **found})
 
 
@@ -141,7 +141,7 @@ def _checkpoints(notes: Notes, config: Config) -> None:
     if notes.has(kind="checkpoints"):
         return
     notes.log(f"checkpoints of {config.checkpoint_bytes // MB} MB by 4 ranks")
-    found = member_checkpoints.held_up(4, config.checkpoint_bytes, config.rounds)
+    found = checkpoints.held_up(4, config.checkpoint_bytes, config.rounds)
     notes.add({"kind": "checkpoints", "bytes": config.checkpoint_bytes, "seconds": found})
 
 

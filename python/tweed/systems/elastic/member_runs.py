@@ -21,8 +21,8 @@ from torch import Tensor
 from tweed.data.sampler import GlobalOrder, Sampler
 from tweed.elastic import ElasticRun
 from tweed.elastic.state import State, Stateful, of_objects
-from tweed.experiments.watched_members import Step, Watched, Written, control
 from tweed.files import write_atomic
+from tweed.systems.elastic.watched import Step, Watched, Written, control
 from tweed.testbed import Network, Ranks, opened
 from tweed.testbed.bed import Bed
 from tweed.testbed.faults import Plan

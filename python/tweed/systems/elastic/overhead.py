@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 import tweed
-from tweed.experiments.member_runs import NETWORK
-from tweed.experiments.watched_members import control
+from tweed.systems.elastic.member_runs import NETWORK
+from tweed.systems.elastic.watched import control
 from tweed.testbed import run_ranks
 
 #: Of the model: its layers, the elements of each, and the seconds of a pass. A bucket has one or two layers.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 
-from tweed.experiments.member_checkpoints import OURS as PARTS
-from tweed.experiments.member_checkpoints import TORCH
-from tweed.experiments.notes import Line, find, where
-from tweed.experiments.torchft_members import SETTINGS
 from tweed.report.comparison import Goal, goals, missing
+from tweed.report.notes import Line, find, where
 from tweed.report.plots import MEMBERS, TIME, draw, svg
 from tweed.report.study import Plot, Section, Study, Table
+from tweed.systems.elastic.checkpoints import OURS as PARTS
+from tweed.systems.elastic.checkpoints import TORCH
+from tweed.systems.elastic.torchft_members import SETTINGS
 
 #: The day since when the goals stand.
 FIXED = "2026-11-25"

@@ -19,9 +19,9 @@ from typing import Any
 import torch
 
 from tweed.exchange.store import open_store
-from tweed.experiments.member_runs import Job
-from tweed.experiments.watched_members import Written
 from tweed.files import write_atomic
+from tweed.systems.elastic.member_runs import Job
+from tweed.systems.elastic.watched import Written
 from tweed.testbed.lives import lived
 
 

@@ -18,7 +18,7 @@ from tweed.data.sampler import GlobalOrder, Sampler
 from tweed.elastic import ElasticRun
 from tweed.elastic.change import Change
 from tweed.elastic.state import Stateful
-from tweed.experiments.watched_members import Step, Watched, Written, control, strike
+from tweed.systems.elastic.watched import Step, Watched, Written, control, strike
 from tweed.testbed import Ranks
 from tweed.testbed.faults import Plan
 from tweed.testbed.lives import lived

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tweed.errors import TweedError
-from tweed.experiments.barriers import GroupBarrier
+from tweed.systems.harness.barriers import GroupBarrier
 from tweed.testbed import sent_bytes
 
 #: Calls of this many bytes and more are measured in lockstep; smaller ones follow each other at once.

@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim import SGD
 
 from tweed.data import Arrays
-from tweed.experiments.notes import Line
+from tweed.report.notes import Line
 from tweed.rng import uniform
 from tweed.simulate.attacks import Attack, HostileLayers, LabelFlip
 from tweed.simulate.hub import Conditions

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Any
 
 from tweed.errors import UsageError
-from tweed.experiments.notes import Line, find, where
+from tweed.report.notes import Line, find, where
 
 #: The seed of every search. Judged runs have seeds below it.
 SEARCH_SEED = 100

@@ -14,11 +14,11 @@ from functools import partial
 from typing import Any
 
 from tweed import testbed
-from tweed.experiments import benchmark, learning_rates, training
-from tweed.experiments.learning_rates import SEARCH_SEED, Grid
-from tweed.experiments.notes import Line, Notes
-from tweed.experiments.training import Config, Method
-from tweed.experiments.tuning import Side
+from tweed.report.notes import Line, Notes
+from tweed.systems.harness import benchmark, learning_rates, training
+from tweed.systems.harness.learning_rates import SEARCH_SEED, Grid
+from tweed.systems.harness.training import Config, Method
+from tweed.systems.harness.tuning import Side
 from tweed.testbed import Network
 
 #: The place of ranks with no network between them, beside rates of links.

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tweed.experiments.notes import Line
+from tweed.report.notes import Line
 from tweed.simulate.flat import Flat
 from tweed.simulate.workers import Workers, copies
 from tweed.strategy import Strategy

@@ -12,7 +12,7 @@ import operator
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
-from tweed.experiments.notes import Line, find, where
+from tweed.report.notes import Line, find, where
 
 #: Sides by their names in notes: what computing alone takes, and the peer that sets the target.
 ALONE, DDP = "computing alone", "DDP on Gloo"

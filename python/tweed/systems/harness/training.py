@@ -21,8 +21,8 @@ from torch.nn.parallel import DistributedDataParallel
 import tweed
 from tweed.compress import Spec, Threshold
 from tweed.errors import NonFinite
-from tweed.experiments import benchmark
 from tweed.strategy import Strategy
+from tweed.systems.harness import benchmark
 from tweed.testbed import sent_bytes
 from tweed.train.shard import Shard, cosine, optimizer_step, set_lr
 from tweed.train.tasks.base import adamw, sgd

@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from tweed.experiments import learning_rates, simulated_training
-from tweed.experiments.learning_rates import SEARCH_SEED, Grid
-from tweed.experiments.notes import Line, Notes, find, where
-from tweed.experiments.simulated_training import Config
+from tweed.report.notes import Line, Notes, find, where
+from tweed.systems.harness import learning_rates, simulated_training
+from tweed.systems.harness.learning_rates import SEARCH_SEED, Grid
+from tweed.systems.harness.simulated_training import Config
 
 _Result = TypeVar("_Result")
 

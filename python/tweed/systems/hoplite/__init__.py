@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tweed.errors import NoTestbed
-from tweed.experiments import object_applications, object_plans, object_rounds, object_training, tuning
-from tweed.experiments.learning_rates import Grid
-from tweed.experiments.notes import Line, Notes
+from tweed.report.notes import Line, Notes
 from tweed.report.study import Study
 from tweed.systems import Headline, System
-from tweed.systems.reports import hoplite as report
+from tweed.systems.harness import tuning
+from tweed.systems.harness.learning_rates import Grid
+from tweed.systems.hoplite import applications, collectives, plans, report, training
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Config:
     rounds: int = 6
 
 
-FULL = Config((16, 64, 256), (4, 8, 16), tuple(report.APPLIED), (9,), tuple(object_applications.MODELS))
+FULL = Config((16, 64, 256), (4, 8, 16), tuple(report.APPLIED), (9,), tuple(applications.MODELS))
 QUICK = Config((16,), ())
 UPDATED = (8, 16)
 #: Workers that train, gradients of an asynchronous step, synchronous steps. All sides take as many gradients.
@@ -78,8 +78,8 @@ def _trained(name: str) -> tuning.Side:
     count, steps = (FIRST, STEPS * WORKERS // FIRST) if is_first else (WORKERS, STEPS)
 
     def run(lr: float, seed: int) -> Line:
-        job = object_training.Job(WORKERS, count, steps, lr, momentum, seed=seed)
-        return object_training.run(job, with_replay=seed == 0)
+        job = training.Job(WORKERS, count, steps, lr, momentum, seed=seed)
+        return training.run(job, with_replay=seed == 0)
 
     return tuning.Side(name, {"kind": "sgd"}, run, Grid(0.1, 2.0), range(5), tuning.beyond_guessing)
 
@@ -87,44 +87,44 @@ def _trained(name: str) -> tuning.Side:
 def _simulated(notes: Notes, ranks: int) -> None:
     if not notes.has(kind="pipelined", ranks=ranks):
         notes.log(f"simulating {ranks} processes")
-        notes.add({"kind": "pipelined", "ranks": ranks, **object_plans.pipelined(ranks)})
-        notes.add({"kind": "arrivals", "ranks": ranks, "seconds": object_plans.arrivals(ranks)})
-        notes.add({"kind": "slow", "ranks": ranks, "ratio": object_plans.slow_receiver(ranks)})
+        notes.add({"kind": "pipelined", "ranks": ranks, **plans.pipelined(ranks)})
+        notes.add({"kind": "arrivals", "ranks": ranks, "seconds": plans.arrivals(ranks)})
+        notes.add({"kind": "slow", "ranks": ranks, "ratio": plans.slow_receiver(ranks)})
     for mode in report.MODES:
         for share in report.SHARES:
             facts = {"kind": "death", "ranks": ranks, "mode": mode, "share": share}
             if not notes.has(**facts):
-                notes.add({**facts, **object_plans.death(ranks, share, mode)})
+                notes.add({**facts, **plans.death(ranks, share, mode)})
 
 
 def _updates(notes: Notes, name: str, ranks: int) -> None:
     if not notes.has(kind="updates", application=name, ranks=ranks):
-        compute = object_applications.compute_of(name)
+        compute = applications.compute_of(name)
         ways = {"blocks": True, "whole": False}
-        found = {way: object_plans.updates(ranks, compute, by_blocks=flag) for way, flag in ways.items()}
+        found = {way: plans.updates(ranks, compute, by_blocks=flag) for way, flag in ways.items()}
         notes.add({"kind": "updates", "ranks": ranks, "application": name, "compute": compute, **found})
 
 
 def _live(notes: Notes, nodes: int, config: Config) -> None:
-    facts = {"kind": "live", "nodes": nodes, "rate_mbit": object_rounds.rate_mbit(nodes)}
+    facts = {"kind": "live", "nodes": nodes, "rate_mbit": collectives.rate_mbit(nodes)}
     words = f"{nodes} raylets at {facts['rate_mbit']} Mbit/s"
-    _once(notes, facts, words, lambda: object_rounds.measure(nodes, config.rounds))
+    _once(notes, facts, words, lambda: collectives.measure(nodes, config.rounds))
 
 
 def _on_one_host(notes: Notes, rounds: int) -> None:
     nodes, sizes = report.ONE_HOST_NODES, tuple(report.ONE_HOST)
     facts = {"kind": "one host", "nodes": nodes}
     words = f"{nodes} raylets of one host"
-    _once(notes, facts, words, lambda: object_rounds.on_one_host(nodes, sizes, rounds))
+    _once(notes, facts, words, lambda: collectives.on_one_host(nodes, sizes, rounds))
 
 
 def _applied(notes: Notes, nodes: int, config: Config, *, deaths: bool = False) -> None:
-    """One application alone: `python -m tweed.experiments.object_applications NAME`, or `--deaths`."""
-    kind, rate = "death live" if deaths else "application", object_rounds.rate_mbit(nodes)
+    """One application alone: `python -m tweed.systems.hoplite applications NAME`, or `--deaths`."""
+    kind, rate = "death live" if deaths else "application", collectives.rate_mbit(nodes)
     facts = {"kind": kind, "nodes": nodes, "rate_mbit": rate, "s_b": config.s_b}
-    names = tuple(object_applications.DEATHS if deaths else report.APPLIED[nodes])
+    names = tuple(applications.DEATHS if deaths else report.APPLIED[nodes])
     words = f"{', '.join(names)}: a server and {nodes - 1} workers{', one of which dies' if deaths else ''}"
-    measure = object_applications.measure
+    measure = applications.measure
     _once(notes, facts, words, lambda: measure(names, nodes, config.s_b, config.rounds, deaths=deaths))
 
 

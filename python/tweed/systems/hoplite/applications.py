@@ -1,11 +1,11 @@
 """Applications of objects on raylets, beside Ray's own: a server, and workers that answer what it gives them.
 
-    python -m tweed.experiments.object_applications AlexNet serving --nodes 4   # prints a line per side
+    python -m tweed.systems.hoplite applications AlexNet serving --nodes 4   # prints a line per side
 
 One loop has them all. The server gives an array, workers answer after some time, and the first answers are
 summed; what the server gives next follows from the sum. In asynchronous SGD and actor-critic the array is a
 model and answers are gradients; in policy sync answers are small; in serving the array is a query, and all
-models of an ensemble answer (`object_ensemble`). The server compares each sum with what its sources hold:
+models of an ensemble answer (`ensemble`). The server compares each sum with what its sources hold:
 that of the ensemble with the sum of the same models in one process.
 
 With tweed the answers form one sum on the way. Where they are gradients, the server's step runs block by
@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 
 from tweed.errors import UsageError
-from tweed.experiments.object_ensemble import CLASSES, LEVELS, PIXELS, Array, classes, query, scores
-from tweed.experiments.object_rounds import in_cluster, payload_rate
+from tweed.systems.hoplite.collectives import in_cluster, payload_rate
+from tweed.systems.hoplite.ensemble import CLASSES, LEVELS, PIXELS, Array, classes, query, scores
 
 #: Applications of a side that not all have: the server's step by blocks, and models behind refs of Ray's own.
 ONLY = {"blocks": ("AlexNet", "VGG-16", "ResNet-50"), "direct": ("actor-critic", "policy sync")}
@@ -109,13 +109,13 @@ def measure(
     Returns: a line per application and side, with `seconds` per round; with `deaths` also of as many rounds
       from the death on, as `after_s`.
 
-    Raises: UsageError for a name that is none; else as `object_rounds.measure`. Cost: as that.
+    Raises: UsageError for a name that is none; else as `collectives.measure`. Cost: as that.
     """
     if unknown := [name for name in names if name not in APPLICATIONS]:
         raise UsageError(f"there is no application {unknown[0]!r}; there are {', '.join(APPLICATIONS)}")
     flags = ["--drive", "--deaths"] if deaths else ["--drive"]
     words = [*names, *flags, *map(str, ("--s-b", s_b, "--rounds", rounds))]
-    yield from in_cluster(nodes, "tweed.experiments.object_applications", words)
+    yield from in_cluster(nodes, "applications", words)
 
 
 def is_ref(given: Any) -> bool:
@@ -418,23 +418,23 @@ def through_death(server: TweedServer | RayServer, rounds: int) -> tuple[list[fl
     return before, after
 
 
-def main() -> None:
+def main(words: Sequence[str]) -> None:
     """Runs applications from the command line, and prints a line for each measurement."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "python -m tweed.systems.hoplite applications",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
     parser.add_argument("names", nargs="*", help=f"of {', '.join(APPLICATIONS)}; all, if none is named")
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--s-b", type=float, default=0.2)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--deaths", action="store_true", help="a worker is killed after the rounds")
     parser.add_argument("--drive", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    given = parser.parse_args(words)
     if given.drive:
         drive(given.names[0], given.names[1:], given.s_b, given.rounds, deaths=given.deaths)
         return
     names = given.names or (DEATHS if given.deaths else list(APPLICATIONS))
     for line in measure(names, given.nodes, given.s_b, given.rounds, deaths=given.deaths):
         print(json.dumps(line), flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -6,10 +6,11 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tweed.experiments import object_applications
-from tweed.experiments.notes import Line, differences, find, values, where
-from tweed.experiments.object_plans import DETECTION_S, S_B
-from tweed.experiments.object_rounds import (
+from tweed.report.comparison import Goal, goals, missing, of_points, rule
+from tweed.report.notes import Line, differences, find, values, where
+from tweed.report.study import Section, Table
+from tweed.systems.hoplite import applications
+from tweed.systems.hoplite.collectives import (
     BASIC,
     LOOK_UP,
     MANY,
@@ -19,8 +20,7 @@ from tweed.experiments.object_rounds import (
     rate_mbit,
     sizes,
 )
-from tweed.report.comparison import Goal, goals, missing, of_points, rule
-from tweed.report.study import Section, Table
+from tweed.systems.hoplite.plans import DETECTION_S, S_B
 
 #: The day since when the goals stand.
 #: Goals by the day since when they stand, the first here; all others stand since the later day.
@@ -141,7 +141,7 @@ def verdicts(lines: Sequence[Line]) -> Iterator[Goal]:
         yield from _live_goals(lines, nodes)
     for nodes, wanted in APPLIED.items():
         yield from _application_goals(lines, nodes, wanted)
-    for name in object_applications.DEATHS:
+    for name in applications.DEATHS:
         yield _live_death_goal(lines, name)
     yield from _by_size_goals(lines)
     yield from _training_goals(lines)
@@ -237,7 +237,7 @@ def _application_goals(lines: Sequence[Line], nodes: int, wanted: dict[str, floa
             yield missing(goal)
             continue
         yield goal, f"{theirs / ours:.2f}×", theirs / ours >= least
-        if name in object_applications.ONLY["direct"]:
+        if name in applications.ONLY["direct"]:
             goal = f"{name}, {nodes - 1} workers: {DIRECT_SHARE:g} of that speed through Ray's own refs"
             direct = _of_application(lines, nodes, name, "direct")
             yield (
@@ -370,7 +370,7 @@ def _applications(lines: Sequence[Line]) -> Table:
         if None in found:
             continue
         ours, theirs = (each / line["s_b"] for each in found if each is not None)
-        others = [_of_application(lines, nodes, name, side) for side in object_applications.ONLY]
+        others = [_of_application(lines, nodes, name, side) for side in applications.ONLY]
         more = ["–" if each is None else f"{each / line['s_b']:.2f}" for each in others]
         cells = [f"{ours:.2f}", f"{theirs:.2f}", f"{theirs / ours:.1f}×", f"{line['bound']:.2f}", *more]
         rows.append([f"{name}, {nodes - 1} workers", *cells])

@@ -24,8 +24,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from tweed.experiments.barriers import FileBarrier
 from tweed.ray.objects import Objects, Ref
+from tweed.systems.harness.barriers import FileBarrier
 from tweed.testbed import run_ranks
 from tweed.train.shard import Shard, cosine
 

@@ -16,17 +16,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from tweed.collective import Server
-from tweed.experiments import training_runs
-from tweed.experiments.benchmark import Config
-from tweed.experiments.exchange_benchmark import Side, Workload, exchange, record
-from tweed.experiments.notes import Line, Notes, find
-from tweed.experiments.training_runs import TrainingRun
 from tweed.recipes import ltp
+from tweed.report.notes import Line, Notes, find
 from tweed.report.study import Study
 from tweed.strategy import Strategy
 from tweed.systems import Headline, System
-from tweed.systems.reports import ltp as report
-from tweed.systems.reports.ltp import GRID, LOSSES, LOSSLESS, OURS, SERVERS, SHALLOW, SIDES, WORKERS, Place
+from tweed.systems.harness.benchmark import Config
+from tweed.systems.ltp import report, training_runs
+from tweed.systems.ltp.exchange_benchmark import Side, Workload, exchange, record
+from tweed.systems.ltp.report import GRID, LOSSES, LOSSLESS, OURS, SERVERS, SHALLOW, SIDES, WORKERS, Place
+from tweed.systems.ltp.training_runs import TrainingRun
 from tweed.testbed import Network
 
 TASK, BATCH = "fashion-mnist", 32

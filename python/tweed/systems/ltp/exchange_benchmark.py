@@ -22,10 +22,10 @@ from torch import nn
 import tweed
 from tweed import testbed
 from tweed.errors import TweedError
-from tweed.experiments.barriers import FileBarrier
-from tweed.experiments.benchmark import Config, Contender, benchmark
 from tweed.forkserver.server import environment
 from tweed.strategy import Strategy
+from tweed.systems.harness.barriers import FileBarrier
+from tweed.systems.harness.benchmark import Config, Contender, benchmark
 from tweed.train.shard import Shard
 
 

@@ -7,9 +7,9 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tweed.experiments.notes import Line, differences, find, values, where
 from tweed.report import charts, comparison
 from tweed.report.comparison import Goal, goals, missing, of_points, rule
+from tweed.report.notes import Line, differences, find, values, where
 from tweed.report.plots import svg
 from tweed.report.study import Plot, Section, Table
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-from tweed.experiments.notes import Notes
+from tweed.report.notes import Notes
 from tweed.train.launch import launch
 from tweed.train.request import Request, begin
 

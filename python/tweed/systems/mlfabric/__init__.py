@@ -18,16 +18,16 @@ from typing import Any
 
 from tweed.aggregate import Quorum
 from tweed.collective import Hub
-from tweed.experiments import cluster_training, order_quality
-from tweed.experiments.cluster_training import Config, Place
-from tweed.experiments.learning_rates import SEARCH_SEED, Grid
-from tweed.experiments.notes import Line, Notes
-from tweed.experiments.tuning import Side, tuned
 from tweed.order import BoundedDelay, FirstIn
 from tweed.recipes import mlfabric, quantised
+from tweed.report.notes import Line, Notes
 from tweed.strategy import Strategy
 from tweed.systems import Headline, System
-from tweed.systems.reports.mlfabric import (
+from tweed.systems.harness.learning_rates import SEARCH_SEED, Grid
+from tweed.systems.harness.tuning import Side, tuned
+from tweed.systems.mlfabric import cluster_training, order_quality
+from tweed.systems.mlfabric.cluster_training import Config, Place
+from tweed.systems.mlfabric.report import (
     ASYNC,
     FEW_BITS,
     LARGE,

@@ -21,7 +21,6 @@ import torch.nn.functional as F
 from torch.optim import SGD, Optimizer
 
 from tweed.compress import Spec
-from tweed.experiments.hub_training import perceptron
 from tweed.simulate.disturbances import COMPUTERS, NETWORKS
 from tweed.simulate.hub import Conditions
 from tweed.simulate.hub_training import HubTraining, Members
@@ -29,6 +28,7 @@ from tweed.simulate.in_step import InStep
 from tweed.simulate.member_steps import SampleLoss
 from tweed.simulate.workers import Workers
 from tweed.strategy import Strategy
+from tweed.systems.harness.hub_training import perceptron
 from tweed.train.shard import Shard
 
 #: Evaluations in a row whose mean counts.

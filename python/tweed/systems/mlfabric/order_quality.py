@@ -13,8 +13,8 @@ import time
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from tweed.experiments.notes import Line
 from tweed.order import BoundedDelay, Committed, Drop, Ended, FirstIn, Offered, Order, Transfer
+from tweed.report.notes import Line
 from tweed.rng import uniform
 
 #: Of a transfer: bytes, and so many other commits may be between its base and its own.

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from statistics import fmean
 
-from tweed.experiments.cluster_training import CLASS, SMOOTH, Place
-from tweed.experiments.notes import Line, find, mean, values, where
 from tweed.report import charts
 from tweed.report.comparison import Goal, goals, missing, number, of_ratios, rule, spread
+from tweed.report.notes import Line, find, mean, values, where
 from tweed.report.plots import svg
 from tweed.report.study import Plot, Section, Study, Table
+from tweed.systems.mlfabric.cluster_training import CLASS, SMOOTH, Place
 
 #: The day since when the goals stand.
 FIXED = "2026-11-24"

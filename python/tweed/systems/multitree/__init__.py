@@ -14,8 +14,12 @@ from dataclasses import dataclass, replace
 
 from tweed.collective.builder import Builder
 from tweed.collective.chooser import fitting
-from tweed.experiments.notes import Line, Notes
-from tweed.experiments.schedules import (
+from tweed.report.notes import Line, Notes
+from tweed.report.study import Study
+from tweed.simulate import models
+from tweed.systems import Headline, System
+from tweed.systems.multitree import report
+from tweed.systems.multitree.schedules import (
     ELSEWHERE,
     LARGE,
     NETWORKS,
@@ -34,10 +38,6 @@ from tweed.experiments.schedules import (
     timed,
     weak,
 )
-from tweed.report.study import Study
-from tweed.simulate import models
-from tweed.systems import Headline, System
-from tweed.systems.reports import multitree as report
 
 #: Builders of the paper that are timed with packets, too.
 PACKETED = ("ring", "ring_2d", "multitree")

@@ -6,15 +6,15 @@ import statistics
 from collections.abc import Callable, Sequence
 from itertools import product
 
-from tweed.experiments.notes import Line, find, values, where
-from tweed.experiments.schedules import BEST, LARGE, NETWORKS, SIZES, TRAINED, Cell, Times, ranks, weak
 from tweed.report import charts
 from tweed.report.comparison import number
+from tweed.report.notes import Line, find, values, where
 from tweed.report.plots import svg
 from tweed.report.study import Plot, Section, Table
 from tweed.simulate import models
-from tweed.systems.reports.multitree_bounds import beside_bounds, decimals
-from tweed.systems.reports.multitree_goals import verdicts
+from tweed.systems.multitree.report_bounds import beside_bounds, decimals
+from tweed.systems.multitree.report_goals import verdicts
+from tweed.systems.multitree.schedules import BEST, LARGE, NETWORKS, SIZES, TRAINED, Cell, Times, ranks, weak
 
 #: What was there before MultiTree.
 BEFORE = ("ring", "ring_2d", "halving_doubling", "hdrm", "double_binary_tree", "binomial_tree")

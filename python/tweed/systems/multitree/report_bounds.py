@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 
-from tweed.experiments.notes import Line, find
-from tweed.experiments.schedules import BEST, LARGE, PHASES, SITED, UNEVEN, Cell, Times, ratio
+from tweed.report.notes import Line, find
 from tweed.report.study import Section, Table
+from tweed.systems.multitree.schedules import BEST, LARGE, PHASES, SITED, UNEVEN, Cell, Times, ratio
 
 WORDS = {"all_reduce": "All-reduce", "all_gather": "All-gather", "reduce_scatter": "Reduce-scatter"}
 

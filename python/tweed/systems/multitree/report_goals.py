@@ -6,8 +6,12 @@ import statistics
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from tweed.experiments.notes import Line, where
-from tweed.experiments.schedules import (
+from tweed.report.comparison import Goal, goals, missing, number
+from tweed.report.notes import Line, where
+from tweed.report.study import Table
+from tweed.simulate import models
+from tweed.systems.multitree.report_bounds import WORDS, over
+from tweed.systems.multitree.schedules import (
     BEST,
     LARGE,
     PHASES,
@@ -19,10 +23,6 @@ from tweed.experiments.schedules import (
     ratio,
     weak,
 )
-from tweed.report.comparison import Goal, goals, missing, number
-from tweed.report.study import Table
-from tweed.simulate import models
-from tweed.systems.reports.multitree_bounds import WORDS, over
 
 #: Steps of a phase in our own greedy over the published description; BiGraph: what must be bettered.
 STEPS = {"torus 4x4": 5, "torus 8x8": 17, "mesh 4x4": 8, "mesh 8x8": 32, "fat-tree 64": 63}

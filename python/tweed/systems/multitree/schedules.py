@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tweed.collective import Builder, Schedule, Send, bounds, build, find, topology
 from tweed.collective.chooser import fitting, slicing
 from tweed.collective.topology import Topology, Wire
-from tweed.experiments.notes import Line, Notes
+from tweed.report.notes import Line, Notes
 from tweed.rng import uniform
 from tweed.simulate import models, run, stragglers, workload
 

@@ -22,12 +22,12 @@ import torch
 from torch.optim import Adam
 
 from tweed.data.streams import Learner, Stream, convolutions, lines, perceptron, pictures, regression
-from tweed.experiments.learning_rates import Grid, best_lr
-from tweed.experiments.notes import Line, Notes
-from tweed.experiments.online_learning import Decaying, Split, averaged, choose, learn, least_squares
-from tweed.experiments.tuning import Side, tuned
+from tweed.report.notes import Line, Notes
 from tweed.systems import Headline, System
-from tweed.systems.reports.ofedqit import study
+from tweed.systems.harness.learning_rates import Grid, best_lr
+from tweed.systems.harness.tuning import Side, tuned
+from tweed.systems.ofedqit.online_learning import Decaying, Split, averaged, choose, learn, least_squares
+from tweed.systems.ofedqit.report import study
 
 CLIENTS, NUMEL = 100, 20
 #: A budget, as a share of OFedAvg's traffic: that of the paper's successor.

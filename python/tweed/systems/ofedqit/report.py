@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tweed.experiments import notes
-from tweed.experiments.notes import Line, differences, find, mean_curve, values, where
-from tweed.report import charts
+from tweed.report import charts, notes
 from tweed.report.comparison import Goal, at_most, goals, of_points, rule
+from tweed.report.notes import Line, differences, find, mean_curve, values, where
 from tweed.report.plots import svg
 from tweed.report.study import Plot, Section, Study, Table
 

@@ -22,16 +22,16 @@ import numpy as np
 from tweed.cadence import Moves, Ordered, ServerPolicy
 from tweed.collective import Server
 from tweed.data.problems import PROBLEMS, Problem, linear, network
-from tweed.experiments import descent
-from tweed.experiments.descent import Method, Options, descend, methods
-from tweed.experiments.descents import few, to_goal
-from tweed.experiments.learning_rates import Grid
-from tweed.experiments.notes import Notes
-from tweed.experiments.tuning import Side, tuned
 from tweed.recipes import every_step, lag
+from tweed.report.notes import Notes
 from tweed.strategy import Strategy
 from tweed.systems import Headline, System
-from tweed.systems.reports.ordered_gradient import OURS, SHARE, study
+from tweed.systems.harness.learning_rates import Grid
+from tweed.systems.harness.tuning import Side, tuned
+from tweed.systems.ordered_gradient import descent
+from tweed.systems.ordered_gradient.descent import Method, Options, descend, methods
+from tweed.systems.ordered_gradient.descents import few, to_goal
+from tweed.systems.ordered_gradient.report import OURS, SHARE, study
 from tweed.testbed import Network
 
 GOAL, SEEDS = 1e-8, range(5)

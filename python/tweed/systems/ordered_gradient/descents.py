@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, Literal
 
 from tweed.data.problems import Problem
-from tweed.experiments.descent import Method, Options, broken, counts, descend
-from tweed.experiments.notes import Line
+from tweed.report.notes import Line
+from tweed.systems.ordered_gradient.descent import Method, Options, broken, counts, descend
 
 #: Iterations after which a descent has not reached its goal.
 LIMIT = 5_000

@@ -40,15 +40,15 @@ from tweed.aggregate import (
     TrimmedMean,
 )
 from tweed.collective import Hub
-from tweed.experiments import hub_training
-from tweed.experiments.hub_training import Config, Devices
-from tweed.experiments.learning_rates import SEARCH_SEED, Grid
-from tweed.experiments.notes import Line, Notes
-from tweed.experiments.tuning import Side, tuned
+from tweed.report.notes import Line, Notes
 from tweed.simulate.attacks import SUITE, Alie, Attack, Ipm, Tuned
 from tweed.strategy import Strategy
 from tweed.systems import Headline, System
-from tweed.systems.reports.rules import CLEAN, study
+from tweed.systems.harness import hub_training
+from tweed.systems.harness.hub_training import Config, Devices
+from tweed.systems.harness.learning_rates import SEARCH_SEED, Grid
+from tweed.systems.harness.tuning import Side, tuned
+from tweed.systems.rules.report import CLEAN, study
 
 WORKERS, HOSTILE = 12, 2
 Rule = Aggregate[Any]

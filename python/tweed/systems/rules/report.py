@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
-from tweed.experiments.notes import Line, values, where
 from tweed.report.comparison import Goal, goals, missing
+from tweed.report.notes import Line, values, where
 from tweed.report.study import Section, Study, Table
 
 #: The day since when the goals stand, and the name of no attack.

@@ -18,17 +18,17 @@ from torch import Tensor
 
 from tweed.cadence import LocalSteps
 from tweed.compress import ErrorFeedback, Sign, StepAhead, TopK
-from tweed.experiments import simulated_training
-from tweed.experiments.learning_rates import Grid, best_lr
-from tweed.experiments.notes import Line, Notes
-from tweed.experiments.simulated_training import Cluster, Config
-from tweed.experiments.tuning import Side, low_loss, together, trained, tuned
 from tweed.recipes import saef
+from tweed.report.notes import Line, Notes
 from tweed.report.study import Study
 from tweed.strategy import Strategy
 from tweed.systems import Headline, System
-from tweed.systems.reports import saef as report
-from tweed.systems.reports.saef import APART, DENSE, EARLY, EF, EXACT, SAEF, TWINS
+from tweed.systems.harness import simulated_training
+from tweed.systems.harness.learning_rates import Grid, best_lr
+from tweed.systems.harness.simulated_training import Cluster, Config
+from tweed.systems.harness.tuning import Side, low_loss, together, trained, tuned
+from tweed.systems.saef import report
+from tweed.systems.saef.report import APART, DENSE, EARLY, EF, EXACT, SAEF, TWINS
 
 SEEDS = range(5)
 TASK, WORKERS, BATCH, STEPS = "fashion-mnist", 4, 8, 320

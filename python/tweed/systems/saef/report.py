@@ -5,8 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 
-from tweed.experiments.notes import Line, differences, mean_curve, values, where
-from tweed.experiments.simulated_training import FAR, POINT
 from tweed.report import charts
 from tweed.report.comparison import (
     Goal,
@@ -19,8 +17,10 @@ from tweed.report.comparison import (
     share,
     spread,
 )
+from tweed.report.notes import Line, differences, mean_curve, values, where
 from tweed.report.plots import svg
 from tweed.report.study import Plot, Section, Table
+from tweed.systems.harness.simulated_training import FAR, POINT
 
 DENSE, EF, SAEF = "dense", "EF, top 10 %", "SAEF, top 5 %, P = 20"
 EXACT = "SAEF, top 1 %, P = 1"

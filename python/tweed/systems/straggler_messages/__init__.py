@@ -19,10 +19,10 @@ import numpy as np
 from tweed.cadence import ByShards
 from tweed.data.coding import Lagrange
 from tweed.data.coding.times import SCHEMES, Stragglers, choose, mean_of
-from tweed.experiments.notes import Notes
-from tweed.experiments.shard_training import Config, Digits, both_models, live
+from tweed.report.notes import Notes
 from tweed.systems import Headline, System
-from tweed.systems.reports.straggler_messages import EVEN, LOAD, MODELS, STRAGGLING, WORKERS, study
+from tweed.systems.straggler_messages.report import EVEN, LOAD, MODELS, STRAGGLING, WORKERS, study
+from tweed.systems.straggler_messages.shard_training import Config, Digits, both_models, live
 
 TRIALS = 4_000
 #: What a message costs, as a share of the mean time for a shard.

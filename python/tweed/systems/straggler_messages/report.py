@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tweed.experiments.notes import Line, find, mean, values, where
 from tweed.report.comparison import Goal, goals, missing, number
+from tweed.report.notes import Line, find, mean, values, where
 from tweed.report.study import Section, Study, Table
 
 #: The day since when the goals stand.

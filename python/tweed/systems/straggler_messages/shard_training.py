@@ -23,7 +23,7 @@ from tweed.collective import Server
 from tweed.data.coding import halves, lagrange_of
 from tweed.data.coding.times import SCHEMES, Seconds, Stragglers
 from tweed.exchange.by_shards.gradients import ShardGradients
-from tweed.experiments.notes import Notes
+from tweed.report.notes import Notes
 from tweed.strategy import Strategy
 from tweed.testbed import run_ranks
 from tweed.train.shard import Shard

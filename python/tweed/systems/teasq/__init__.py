@@ -21,16 +21,16 @@ from tweed.aggregate import Cache, Each, Round, Weighted
 from tweed.cadence import LocalSteps
 from tweed.collective import Hub
 from tweed.compress import Chain, Compressor, Direct, ErrorFeedback, Quantise, Relaxing, TopK
-from tweed.experiments import hub_training
-from tweed.experiments.hub_training import Config, Devices, reached_s
-from tweed.experiments.learning_rates import SEARCH_SEED, Grid
-from tweed.experiments.notes import Line, Notes, find
-from tweed.experiments.tightening import Place, tighten
-from tweed.experiments.tuning import Side, tuned
 from tweed.recipes import teasq
+from tweed.report.notes import Line, Notes, find
 from tweed.strategy import Strategy
 from tweed.systems import Headline, System
-from tweed.systems.reports.teasq import OURS, RELAXING, TARGET, WHOLE, study
+from tweed.systems.harness import hub_training
+from tweed.systems.harness.hub_training import Config, Devices, reached_s
+from tweed.systems.harness.learning_rates import SEARCH_SEED, Grid
+from tweed.systems.harness.tuning import Side, tuned
+from tweed.systems.teasq.report import OURS, RELAXING, TARGET, WHOLE, study
+from tweed.systems.teasq.tightening import Place, tighten
 
 #: Steps of a task; tasks under way at once, and contributions to a commit.
 STEPS, TASKS = 30, 10

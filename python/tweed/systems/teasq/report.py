@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 
-from tweed.experiments.hub_training import SMOOTH, accuracy_at, reached_s
-from tweed.experiments.notes import Line, find, mean, values, where
 from tweed.report import charts
 from tweed.report.comparison import Goal, goals, missing, number, of_points, of_ratios, rule, spread
+from tweed.report.notes import Line, find, mean, values, where
 from tweed.report.plots import svg
 from tweed.report.study import Plot, Section, Study, Table
+from tweed.systems.harness.hub_training import SMOOTH, accuracy_at, reached_s
 
 #: The day since when the goals stand, and the accuracy whose time is compared.
 FIXED, TARGET = "2026-11-22", 0.7

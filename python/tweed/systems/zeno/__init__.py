@@ -18,15 +18,15 @@ from typing import Any
 
 from tweed.aggregate import Aggregate, All, Each, FLTrust, Krum, Mean, Median, Zeno, ZenoPlusPlus
 from tweed.collective import Hub
-from tweed.experiments import hub_training
-from tweed.experiments.hub_training import Config, Devices
-from tweed.experiments.learning_rates import Grid
-from tweed.experiments.notes import Line, Notes
-from tweed.experiments.tuning import Side, beyond_guessing, tuned
+from tweed.report.notes import Line, Notes
 from tweed.simulate.attacks import Alie, Attack, Ipm, LabelFlip, Noise, SignFlip
 from tweed.strategy import Exchange, Strategy
 from tweed.systems import Headline, System
-from tweed.systems.reports.zeno import CLEAN, study
+from tweed.systems.harness import hub_training
+from tweed.systems.harness.hub_training import Config, Devices
+from tweed.systems.harness.learning_rates import Grid
+from tweed.systems.harness.tuning import Side, beyond_guessing, tuned
+from tweed.systems.zeno.report import CLEAN, study
 
 #: In step: workers, how many of them are hostile, and what these send.
 WORKERS, HOSTILE = 20, 12

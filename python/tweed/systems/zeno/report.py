@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
-from tweed.experiments.notes import Line, differences, mean, values, where
 from tweed.report.comparison import Goal, at_most, goals, judge, missing, of_points, rule, spread
+from tweed.report.notes import Line, differences, mean, values, where
 from tweed.report.study import Section, Study, Table
 
 #: The day since when the goals stand, and the name of no attack.

@@ -19,15 +19,15 @@ from tweed.aggregate import Aggregate, All, Mean, Phocas, TrimmedMean, ZenoPS
 from tweed.cadence import LocalSteps
 from tweed.collective import Hub
 from tweed.compress import ClippedNoise, LocalResidual, RandomTensors
-from tweed.experiments import hub_training
-from tweed.experiments.hub_training import Config, Devices
-from tweed.experiments.learning_rates import Grid
-from tweed.experiments.notes import Line, Notes
-from tweed.experiments.tuning import Side, beyond_guessing, tuned
+from tweed.report.notes import Line, Notes
 from tweed.simulate.attacks import Attack, HostileLayers, Noise, NoiseAsLong, SignFlip
 from tweed.strategy import Strategy
 from tweed.systems import Headline, System
-from tweed.systems.reports.zeno_ps import CLEAN, SHOWN, study
+from tweed.systems.harness import hub_training
+from tweed.systems.harness.hub_training import Config, Devices
+from tweed.systems.harness.learning_rates import Grid
+from tweed.systems.harness.tuning import Side, beyond_guessing, tuned
+from tweed.systems.zeno_ps.report import CLEAN, SHOWN, study
 
 #: Workers, steps between exchanges, validators, samples that these share, and rates of links.
 WORKERS, STEPS, VALIDATORS, POOL, FAST = 16, 8, 2, 1_000, (1e9, 1e9)

@@ -1,6 +1,6 @@
 """Collectives of arrays between actors on raylets, by tweed's objects and by what Ray has.
 
-    python -m tweed.experiments.object_rounds ADDRESS NODES ROUNDS BYTES...
+    python -m tweed.systems.hoplite collectives ADDRESS NODES ROUNDS BYTES...
 
 is the driver, which prints a line per size, collective and side; the launcher opens a testbed and a cluster,
 and runs it there. Raylets that share this host, and its network, the driver starts itself. Sides beside
@@ -19,8 +19,8 @@ from typing import Any
 
 import psutil
 
-from tweed.experiments.object_sides import COLLECTIVES, Worker, delete, right, round_of
 from tweed.ray.installed import require_ray
+from tweed.systems.hoplite.sides import COLLECTIVES, Worker, delete, right, round_of
 from tweed.testbed import Network, opened
 from tweed.testbed.counters import HEADER_BYTES, PAYLOAD_BYTES
 from tweed.testbed.raylets import STORE_BYTES, raylets
@@ -39,6 +39,8 @@ LOOK_UP, LOOK_UPS = "look-up", 200
 SMALL_BYTES = 64 << 10
 #: In place of a cluster's address: raylets of this host, where all objects are in its memory.
 HERE = "here"
+#: What drives a cluster from one of its nodes; the name of the driver and its words follow.
+PROGRAM = (sys.executable, "-m", "tweed.systems.hoplite")
 
 
 def rate_mbit(nodes: int) -> int:
@@ -70,7 +72,7 @@ def measure(nodes: int, rounds: int) -> Iterator[Mapping[str, Any]]:
     Cost: 10 s of a processor per node, and the rounds.
     """
     words = [*map(str, (nodes, rounds, *sizes(nodes)))]
-    yield from in_cluster(nodes, "tweed.experiments.object_rounds", words)
+    yield from in_cluster(nodes, "collectives", words)
 
 
 def on_one_host(nodes: int, sizes: Sequence[int], rounds: int) -> Iterator[Mapping[str, Any]]:
@@ -80,16 +82,16 @@ def on_one_host(nodes: int, sizes: Sequence[int], rounds: int) -> Iterator[Mappi
     """
     require_ray()
     words = (HERE, *map(str, (nodes, rounds, *sizes)))
-    yield from _lines([sys.executable, "-m", "tweed.experiments.object_rounds", *words])
+    yield from _lines([*PROGRAM, "collectives", *words])
 
 
-def in_cluster(nodes: int, module: str, words: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-    """The lines that a module prints which is run on the first node of a cluster, after its address.
+def in_cluster(nodes: int, driver: str, words: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    """The lines that a driver prints which is run on the first node of a cluster, after its address.
 
     Raises: NoTestbed where namespaces cannot be made; UsageError where Ray is missing.
     """
     with opened(Network.parse(f"rate={rate_mbit(nodes)}mbit"), nodes) as bed, raylets(bed) as cluster:
-        yield from _lines(cluster.command(0, sys.executable, "-m", module, cluster.address, *words))
+        yield from _lines(cluster.command(0, *PROGRAM, driver, cluster.address, *words))
 
 
 def _lines(program: Sequence[str]) -> Iterator[Mapping[str, Any]]:
@@ -187,7 +189,8 @@ def _started(nodes: int) -> Any:
     return cluster
 
 
-if __name__ == "__main__":
-    head, *numbers = sys.argv[1:]
-    many, times, *lengths = map(int, numbers)
-    drive(head, many, times, lengths, lambda text: print(text, flush=True))
+def main(words: Sequence[str]) -> None:
+    """The driver from the command line: prints a line for each measurement."""
+    address, *numbers = words
+    nodes, rounds, *sizes = map(int, numbers)
+    drive(address, nodes, rounds, sizes, lambda text: print(text, flush=True))
