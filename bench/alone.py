@@ -14,8 +14,8 @@ from tweed.collective import Plan, build
 from tweed.collective.chooser import fitting
 from tweed.collective.plans import Pick, digest
 from tweed.collective.topology import Topology
-from tweed.experiments.benchmark import Contender
 from tweed.plan import Candidate
+from tweed.systems.harness.benchmark import Contender
 from tweed.testbed import LinkedBed, Ranks
 
 Key = tuple[str, int]

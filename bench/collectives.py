@@ -13,7 +13,7 @@ from torch import Tensor
 import tweed
 from bench import memory, mpi
 from bench.run import Measurement, Row, timings
-from tweed.experiments.benchmark import LOCKSTEP_BYTES, Config, Contender, benchmark
+from tweed.systems.harness.benchmark import LOCKSTEP_BYTES, Config, Contender, benchmark
 
 KB, MB = 1 << 10, 1 << 20
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from bench.cases import OURS, PEERS, SIDES, Case, cases
 from bench.run import Row
 from bench.units import digits, grid, seconds, size, times
-from tweed.experiments.benchmark import LOCKSTEP_BYTES
+from tweed.systems.harness.benchmark import LOCKSTEP_BYTES
 
 
 def beside(title: str, *parts: str) -> Callable[[Sequence[Row]], str]:

@@ -23,7 +23,7 @@ import tweed
 from bench import networks
 from bench.run import Measurement, Row, timings
 from bench.units import grid, seconds, size
-from tweed.experiments.benchmark import Config, Contender, benchmark
+from tweed.systems.harness.benchmark import Config, Contender, benchmark
 from tweed.testbed import Network
 
 PART = "a step of a wide perceptron"

@@ -24,11 +24,11 @@ from bench.units import grid, seconds, times
 from tweed.aggregate import All
 from tweed.cadence import LocalSteps
 from tweed.collective import Hub
-from tweed.experiments.hub_training import perceptron
 from tweed.simulate.hub import Conditions
 from tweed.simulate.hub_training import HubTraining, Members
 from tweed.simulate.member_steps import SampleLoss
 from tweed.strategy import Strategy
+from tweed.systems.harness.hub_training import perceptron
 from tweed.train.shard import Shard
 
 PART, TASK, CLIENTS, BATCH, LR = "flower", "fashion-mnist", 100, 10, 0.05

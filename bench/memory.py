@@ -10,7 +10,7 @@ from bench import example
 from bench.cases import OURS, Case, cases
 from bench.run import Row
 from bench.units import digits, grid, seconds, size
-from tweed.experiments.benchmark import Contender
+from tweed.systems.harness.benchmark import Contender
 
 #: Buffers of the size S that a probe reads and writes in one call.
 PASSES = {"read two": 2, "copy": 2, "add in place": 3}

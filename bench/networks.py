@@ -12,7 +12,7 @@ import torch.distributed as dist
 from bench import iperf
 from bench.run import TIMEOUT_S, Launch, Measurement, Row, timings
 from tweed.errors import NoTestbed
-from tweed.experiments.benchmark import Config, Contender, benchmark
+from tweed.systems.harness.benchmark import Config, Contender, benchmark
 from tweed.testbed import Bed, Network, Ranks, opened
 
 MB = 1 << 20

@@ -26,8 +26,8 @@ from torch.optim import Optimizer
 from bench.run import Measurement, Row, timings
 from bench.training import attached, stepper
 from bench.units import digits, grid, seconds
-from tweed.experiments.benchmark import Config, Contender, benchmark
 from tweed.ray.installed import version
+from tweed.systems.harness.benchmark import Config, Contender, benchmark
 from tweed.testbed import Network, opened
 from tweed.testbed.raylets import Raylets, raylets
 

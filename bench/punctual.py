@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-from tweed.experiments.benchmark import Contender
+from tweed.systems.harness.benchmark import Contender
 
 #: Ranks that wake up later than this after the moment were held up by the machine.
 LATE_S = 1e-3

@@ -9,7 +9,7 @@ from typing import Any
 import torch.distributed as dist
 
 from bench.run import Measurement, Row, timings
-from tweed.experiments.benchmark import Config, Contender, benchmark
+from tweed.systems.harness.benchmark import Config, Contender, benchmark
 
 PART = "reconfigure"
 FULL = Config(10, 3.0, 20, 200)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from tweed.experiments.benchmark import Measured
+from tweed.systems.harness.benchmark import Measured
 from tweed.testbed import run_ranks
 
 #: One line of the raw data. `part` says what else is in it.

@@ -16,7 +16,7 @@ import tweed
 from bench import networks
 from bench.run import Launch, Measurement, Row, forked, timings
 from tweed.data import Arrays, Split
-from tweed.experiments.benchmark import Config, Contender, benchmark
+from tweed.systems.harness.benchmark import Config, Contender, benchmark
 from tweed.testbed import Bed, Network
 from tweed.train.shard import optimizer_step
 from tweed.train.tasks import row, task

@@ -19,7 +19,7 @@ import torch
 
 import tweed
 from tests.attach.elastic_loops import BATCH, Trainee, dataset, ended, undisturbed
-from tweed.experiments.watched_members import Watched, Written, control, strike
+from tweed.systems.elastic.watched import Watched, Written, control, strike
 from tweed.testbed import Ranks
 from tweed.testbed.faults import Plan
 from tweed.testbed.lives import lived

@@ -34,7 +34,7 @@ from bench import (
 from bench.cases import cases
 from bench.run import Measurement, Row
 from tweed.errors import NoTestbed
-from tweed.experiments.benchmark import Config, Contender, Measured, Round, benchmark
+from tweed.systems.harness.benchmark import Config, Contender, Measured, Round, benchmark
 from tweed.testbed import Bed, Network
 
 TINY = Config(rounds=2, seconds=0.0, least=4, most=4)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tweed.cli import app
 from tweed.errors import UsageError
-from tweed.experiments.notes import Notes
+from tweed.report.notes import Notes
 from tweed.report.study import Section, Study, Table
 from tweed.systems import SYSTEMS, Headline, System
 

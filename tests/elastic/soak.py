@@ -31,8 +31,8 @@ from tests.elastic.interrupts import Interruptible
 from tests.elastic.trains import Trainee, sampler
 from tests.simulate.test_elastic import trained
 from tweed.elastic import ElasticRun
-from tweed.experiments.member_training import Held
-from tweed.experiments.watched_members import Watched, Written, control, strike
+from tweed.systems.elastic.training import Held
+from tweed.systems.elastic.watched import Watched, Written, control, strike
 from tweed.testbed import Ranks
 from tweed.testbed.faults import Kind, Plan
 from tweed.testbed.lives import lived

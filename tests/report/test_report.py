@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from tweed import report
 from tweed.errors import UsageError
-from tweed.report.page import notes, render, result
+from tweed.report.page import notes, render, result, write
 from tweed.report.plots import ACCURACY, BYTES, LOSS, TIME, draw, points, svg
 from tweed.testbed import Counters
 from tweed.train.folder import FORMAT
@@ -196,17 +195,17 @@ def test_a_run_without_figures_says_so() -> None:
 def test_write_makes_one_file(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps(FACTS))
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in FIGURES))
-    path = report.write(tmp_path)
+    path = write(tmp_path)
     assert path == tmp_path / "report.html"
     assert "<svg" in path.read_text()
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no run in"):
-        report.write(tmp_path)
+        write(tmp_path)
 
 
 def test_a_run_that_counted_otherwise_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps({key: FACTS[key] for key in FACTS if key != "format"}))
     with pytest.raises(UsageError, match=f"has format 1, this tweed reads {FORMAT}"):
-        report.write(tmp_path)
+        write(tmp_path)

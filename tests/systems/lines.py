@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from tweed.systems.ltp import SEEDS, STEPS, VARIANTS
-from tweed.systems.reports.ltp import GRID, SHALLOW, SIDES
+from tweed.systems.ltp.report import GRID, SHALLOW, SIDES
 
 BOUND_S, WORDS = 0.1, "100 Mbit/s per worker"
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tweed.experiments.time_to_accuracy import DDP
 from tweed.recipes.named import named_strategy
 from tweed.systems import compression
-from tweed.systems.reports.choosing import LOSSES, RATES, TYPED, UNKNOWN, place, quickest, sections
-from tweed.systems.reports.step_times import draw
+from tweed.systems.choosing import LOSSES, RATES, TYPED, UNKNOWN, place, quickest, sections
+from tweed.systems.compression.report_step_times import draw
+from tweed.systems.harness.time_to_accuracy import DDP
 
 Lines = list[dict[str, Any]]
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from tests.systems.test_ltp import FACTS
-from tweed.experiments import time_to_accuracy
-from tweed.experiments.time_to_accuracy import ALONE, DDP
-from tweed.experiments.training import Config
+
 from tweed.report import study
 from tweed.strategy import Strategy
 from tweed.systems.compression import FULL, RATES, SEEDS, SYSTEM, methods
-from tweed.systems.reports import compression as found_by
-from tweed.systems.reports.compression import DILOCO, LADDER, PEERS
+from tweed.systems.compression import report as found_by
+from tweed.systems.compression.report import DILOCO, LADDER, PEERS
+from tweed.systems.harness import time_to_accuracy
+from tweed.systems.harness.time_to_accuracy import ALONE, DDP
+from tweed.systems.harness.training import Config
 
 OURS = LADDER[-1]
 

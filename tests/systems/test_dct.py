@@ -11,7 +11,7 @@ from tweed.recipes import dct, every_step
 from tweed.simulate.workers import Workers
 from tweed.strategy import Strategy
 from tweed.systems import system
-from tweed.systems.reports.dct import HELD, per_step, sent
+from tweed.systems.dct.report import HELD, per_step, sent
 
 SPEC = Spec(((400, 10), (300,)))
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tweed.experiments.notes import Notes, find, where
+from tweed.report.notes import Notes, find, where
 from tweed.report.study import markdown
 from tweed.systems.double_ml.measured import in_turn, is_first
 from tweed.systems.double_ml.report import (

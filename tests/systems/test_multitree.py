@@ -12,8 +12,12 @@ from hypothesis import strategies as st
 from tweed.collective import build, topology
 from tweed.collective.chooser import fitting
 from tweed.collective.topology import GIGABIT
-from tweed.experiments.notes import Notes
-from tweed.experiments.schedules import (
+from tweed.report.notes import Notes
+from tweed.simulate import models, run, stragglers
+from tweed.systems.multitree.report import sections
+from tweed.systems.multitree.report_bounds import beside_bounds
+from tweed.systems.multitree.report_goals import saved, verdicts
+from tweed.systems.multitree.schedules import (
     BANDWIDTH,
     BEST,
     LARGE,
@@ -29,10 +33,6 @@ from tweed.experiments.schedules import (
     ratio,
     weak,
 )
-from tweed.simulate import models, run, stragglers
-from tweed.systems.reports.multitree import sections
-from tweed.systems.reports.multitree_bounds import beside_bounds
-from tweed.systems.reports.multitree_goals import saved, verdicts
 
 TORUS = topology.torus(4, 4, wire=WIRE)
 

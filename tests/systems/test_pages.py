@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from tweed import aggregate, cadence, compress, transport
 from tweed.recipes import RECIPES
 from tweed.report.study import part
-from tweed.systems import SYSTEMS, system
 from tweed.systems.__main__ import CHOOSING, KINDS, PAGE, README, _of, pages
 
 ROOT = Path(__file__).parents[2]
@@ -31,10 +29,3 @@ def test_every_name_that_a_user_may_give_is_on_the_page() -> None:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind[0])
 def test_every_kind_of_part_is_found(kind: tuple[str, object, str]) -> None:
     assert _of(kind)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_a_system_is_told_in_one_short_file(name: str) -> None:
-    path = Path(inspect.getfile(inspect.getmodule(system(name).experiment) or system))
-    assert path.stem in (name, "__init__"), path
-    assert len(path.read_text().splitlines()) <= 170, "what is general goes to experiments or data"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tweed.experiments.notes import Notes
+from tweed.report.notes import Notes
 from tweed.systems import system
 from tweed.systems.double_ml.measured import has_package
 from tweed.testbed import preload

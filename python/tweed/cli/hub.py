@@ -47,8 +47,8 @@ def serve(
     checkpoint. A replica follows another hub, and takes over when that is gone; the hub has to list its key,
     which is in the error if it does not.
     """
-    from tweed import report
     from tweed.cli.train import RUNS
+    from tweed.report.page import write
     from tweed.train.hub_task import Admission, HubTask, with_hub
     from tweed.train.request import Request, begin
 
@@ -85,7 +85,7 @@ def serve(
         raise typer.Exit(130) from None
     finally:
         hub.run.detach()
-    typer.echo(f"Report: {report.write(folder.path)}")
+    typer.echo(f"Report: {write(folder.path)}")
 
 
 def join(

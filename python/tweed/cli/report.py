@@ -21,7 +21,8 @@ def report(
     / "compared.html",
 ) -> None:
     """Write a run's report again, or compare runs: what each took to the same accuracy, what differs."""
-    from tweed.report import compared, write
+    from tweed.report import compared
+    from tweed.report.page import write
 
     folders = [Path(run) if Path(run).is_dir() else _RUNS / run for run in runs]
     if compare:

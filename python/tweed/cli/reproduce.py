@@ -25,11 +25,11 @@ def reproduce(
     ] = None,
 ) -> None:
     """Measure a published system beside its peers; write figures and a report to runs/NAME."""
-    from tweed.experiments.learning_rates import require_settled
-    from tweed.experiments.notes import Notes
     from tweed.files import write_atomic
     from tweed.report import study
+    from tweed.report.notes import Notes
     from tweed.systems import system
+    from tweed.systems.harness.learning_rates import require_settled
 
     found = system(name)
     settings = {"system": name, "quick": quick, "notes": NOTES}

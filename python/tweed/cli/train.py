@@ -263,7 +263,7 @@ def _how_long(settings: Settings) -> str:
 
 
 def _finish(console: Console, settings: Settings, folder: RunFolder) -> None:
-    from tweed import report
+    from tweed.report.page import write
     from tweed.train.results import by_side, summary
 
     for table in summary(by_side(settings.sides, folder.figures())):
@@ -271,7 +271,7 @@ def _finish(console: Console, settings: Settings, folder: RunFolder) -> None:
     for finding in folder.findings():
         console.print(f"Something is wrong with the network: {finding}", soft_wrap=True, highlight=False)
     try:
-        page = f"Report: {report.write(folder.path)}"
+        page = f"Report: {write(folder.path)}"
     except OSError as error:
         page = f"The report is not written: {error}. `tweed report {folder.path}` writes it"
     console.print(page, soft_wrap=True, highlight=False)

@@ -10,8 +10,8 @@ from typing import Literal
 
 from scipy import stats
 
-from tweed.experiments.notes import Line, differences, find, mean, values, where
 from tweed.report import charts
+from tweed.report.notes import Line, differences, find, mean, values, where
 from tweed.report.plots import svg
 from tweed.report.study import Plot, Section, Table
 

@@ -1,9 +1,8 @@
 """Published systems: the paper, the parts it is made of here, and the experiment that checks its claim.
 
-A new system is a folder with a `SYSTEM`, its measurements and its report, and a row here. What it needs and
-is missing becomes a part of a stage, or a package of `tweed.workloads`; what several systems share is in
-`tweed.experiments` and `tweed.data`. Older systems are a file each: their measurements are in
-`tweed.experiments`, their reports in `reports`, in a file of the same name.
+A system is a folder with a `SYSTEM`, its contenders, its measurements and its report, and a row here. What it
+needs and is missing becomes a part of a stage, or a package of `tweed.workloads`; what several systems share
+is in `harness` and in `tweed.data`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tweed.errors import UsageError
-from tweed.experiments.notes import Line, Notes
+from tweed.report.notes import Line, Notes
 from tweed.report.study import Study
 
 __all__ = ["SYSTEMS", "Headline", "System", "system"]

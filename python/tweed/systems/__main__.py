@@ -15,13 +15,13 @@ from types import ModuleType
 from typing import Any
 
 from tweed import aggregate, cadence, collective, compress, order, transport
-from tweed.experiments.notes import Notes
 from tweed.files import write_atomic
 from tweed.recipes.named import described_strategies
 from tweed.report import plots
+from tweed.report.notes import Notes
 from tweed.report.study import Section, Study, Table, markdown, part, replace_part
-from tweed.systems import SYSTEMS, system
-from tweed.systems.reports import choosing, step_times
+from tweed.systems import SYSTEMS, choosing, system
+from tweed.systems.compression import report_step_times as step_times
 
 #: Of goals; a difference within the noise of seeds is level.
 VERDICTS = ("met", "no difference", "missed")

@@ -16,7 +16,7 @@ report          goals and tables
 from __future__ import annotations
 
 from tweed.data.coding.mds import POINTS
-from tweed.experiments.notes import Notes
+from tweed.report.notes import Notes
 from tweed.systems import Headline, System
 from tweed.systems.coded_matmul.measured import condition, costs, quickest_k, simulated, subsets
 from tweed.systems.coded_matmul.measured_live import live

@@ -14,7 +14,7 @@ from tweed.data.coding.mds import mds_code
 from tweed.data.coding.product_times import best_k, best_share, coded_s, replicated_s, uncoded_s
 from tweed.data.coding.times import Stragglers
 from tweed.errors import UsageError
-from tweed.experiments.notes import Line, Notes
+from tweed.report.notes import Line, Notes
 from tweed.workloads.coded import CodedMatrix, simulate_products
 from tweed.workloads.coded.simulated import SCHEMES
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from tweed.data.coding.product_times import best_k, replicated_s
 from tweed.data.coding.times import Stragglers
-from tweed.experiments.notes import Notes
 from tweed.forkserver import server
+from tweed.report.notes import Notes
 from tweed.testbed import Speed
 from tweed.workloads.coded import CodedMatrix
 from tweed.workloads.coded.simulated import coded

@@ -8,8 +8,8 @@ from statistics import fmean
 
 from tweed.data.coding.product_times import best_k
 from tweed.data.coding.times import Stragglers
-from tweed.experiments.notes import Line, find, values, where
 from tweed.report.comparison import Goal, goals, missing, number
+from tweed.report.notes import Line, find, values, where
 from tweed.report.study import Section, Study, Table
 from tweed.systems.coded_matmul.measured_live import drawn_s
 

@@ -15,7 +15,7 @@ report      goals, tables and plot of it
 
 from __future__ import annotations
 
-from tweed.experiments.notes import Notes
+from tweed.report.notes import Notes
 from tweed.systems import Headline, System
 from tweed.systems.double_ml.measured import (
     CaseStudy,

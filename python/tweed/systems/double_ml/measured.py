@@ -23,7 +23,7 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from tweed.exchange.encoding import packed
-from tweed.experiments.notes import Notes
+from tweed.report.notes import Notes
 from tweed.systems.double_ml.report import CONTENDERS, FOLDS, LEARNERS, MODELS
 from tweed.workloads.double_ml import IIVM, IRM, PLIV, PLR, Estimate, Sample
 from tweed.workloads.double_ml.cross_fitting import Grain, MapTasks, Model, payloads_of, shared_of

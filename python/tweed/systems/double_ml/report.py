@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from tweed.experiments.notes import Line, find, values, where
 from tweed.report import charts
 from tweed.report.comparison import Goal, goals, missing, number, times
+from tweed.report.notes import Line, find, values, where
 from tweed.report.plots import svg
 from tweed.report.study import Plot, Section, Study, Table
 from tweed.workloads.double_ml.bill import Platform

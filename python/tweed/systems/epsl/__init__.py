@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from itertools import product
 
-from tweed.experiments.learning_rates import Grid
-from tweed.experiments.notes import Notes
-from tweed.experiments.tuning import tuned
+from tweed.report.notes import Notes
 from tweed.systems import Headline, System
 from tweed.systems.epsl.measured import Training, drops, rounds, rows, tiny, trained_rounds
 from tweed.systems.epsl.measured_live import live
 from tweed.systems.epsl.report import BATCH, CLIENTS, DATA, PARTITIONS, PHIS, STEPS, study
+from tweed.systems.harness.learning_rates import Grid
+from tweed.systems.harness.tuning import tuned
 
 #: Learning rates begin here.
 GRID = Grid(0.1, 3.0, tries=5)

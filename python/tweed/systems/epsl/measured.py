@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from tweed.data import Partition, deal, load
 from tweed.errors import NonFinite
 from tweed.exchange.allocation import Demand, Owners, Radio, allocate, fastest_power
-from tweed.experiments.learning_rates import SEARCH_SEED, Grid
-from tweed.experiments.notes import Line, Notes
-from tweed.experiments.tuning import Side, accuracy, together
+from tweed.report.notes import Line, Notes
+from tweed.systems.harness.learning_rates import SEARCH_SEED, Grid
+from tweed.systems.harness.tuning import Side, accuracy, together
 from tweed.workloads.split import SplitClient, SplitServer, split_step
 from tweed.workloads.split.latency import Layers, drop
 

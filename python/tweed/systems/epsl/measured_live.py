@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tweed.exchange.multicast import MulticastReceiver, MulticastSender
 from tweed.exchange.stages import Cut
-from tweed.experiments.notes import Notes
+from tweed.report.notes import Notes
 from tweed.systems.epsl.measured import perceptron
 from tweed.testbed import Network, run_ranks, sent_bytes
 from tweed.testbed.names import address

@@ -7,9 +7,9 @@ from itertools import pairwise
 from math import ceil
 from statistics import fmean, median
 
-from tweed.experiments.notes import Line, differences, find, mean_curve, values, where
 from tweed.report import charts
 from tweed.report.comparison import Goal, goals, missing, number, of_points, with_range
+from tweed.report.notes import Line, differences, find, mean_curve, values, where
 from tweed.report.plots import svg
 from tweed.report.study import Plot, Section, Study, Table
 

@@ -13,12 +13,12 @@ report     goals and tables
 
 from __future__ import annotations
 
-from tweed.experiments.learning_rates import Grid
-from tweed.experiments.notes import Line, Notes
-from tweed.experiments.tuning import together, tuned
+from tweed.report.notes import Line, Notes
 from tweed.systems import Headline, System
 from tweed.systems.fixed_points.measured import Linear, Pictures, step_times
 from tweed.systems.fixed_points.report import AS_PUBLISHED, PUBLISHED, RATES, SIZES, study
+from tweed.systems.harness.learning_rates import Grid
+from tweed.systems.harness.tuning import together, tuned
 
 SEEDS = range(5)
 #: Where the search of each rule's learning rate begins.

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from tweed.data import load
 from tweed.errors import DataError
-from tweed.experiments.learning_rates import Grid
-from tweed.experiments.notes import Line, Notes
-from tweed.experiments.tuning import Side
+from tweed.report.notes import Line, Notes
+from tweed.systems.harness.learning_rates import Grid
+from tweed.systems.harness.tuning import Side
 from tweed.workloads.fixed_points import (
     Anderson,
     Linearised,

@@ -17,10 +17,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from tweed.experiments.learning_rates import Grid, best_lr
-from tweed.experiments.notes import Line, Notes, find
-from tweed.experiments.tuning import Side, together, tuned
+from tweed.report.notes import Line, Notes, find
 from tweed.systems import Headline, System
+from tweed.systems.harness.learning_rates import Grid, best_lr
+from tweed.systems.harness.tuning import Side, together, tuned
 from tweed.systems.target_propagation.measured import Contender, Setting, run, step_times
 from tweed.systems.target_propagation.measured_live import data_parallel, pipeline
 from tweed.systems.target_propagation.report import CONTENDERS, DTP_RATES, EPOCHS, FIXED_KEY, SEARCHED, study

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tweed.data import load
 from tweed.errors import DataError
-from tweed.experiments.notes import Line, Notes
+from tweed.report.notes import Line, Notes
 from tweed.workloads.target_propagation import (
     Feedback,
     FixedFeedback,

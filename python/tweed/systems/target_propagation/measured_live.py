@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import tweed
 from tweed.compress import Identity
 from tweed.exchange.stages import Cut
-from tweed.experiments.notes import Notes
+from tweed.report.notes import Notes
 from tweed.systems.target_propagation.measured import (
     FEEDBACK_STEPS,
     Contender,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
-from tweed.experiments.notes import Line, differences, find, mean_curve, values, where
 from tweed.report import charts
 from tweed.report.comparison import Goal, goals, in_points, judge, missing, number, of_points, rule
+from tweed.report.notes import Line, differences, find, mean_curve, values, where
 from tweed.report.plots import svg
 from tweed.report.study import Plot, Section, Study, Table
 
