@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 import tweed
 from bench.run import Measurement, Row, forked, timings
 from bench.units import grid, seconds
-from tweed.attach.gradient import GradientExchange
+from tweed.hooks.gradient import GradientExchange
 from tweed.systems.harness.benchmark import Config, Contender, benchmark
 
 FULL, QUICK = Config(12, 6.0, 24, 600), Config(3, 0.5, 6, 60)

@@ -37,11 +37,14 @@ NOT_RUN = {
         "",
     ),
     "elastic=Elastic(2, 8)": (
-        "members come and go; tests/attach/test_elastic.py runs it",
+        "members come and go; tests/elastic/test_training.py runs it",
         "dataset schedule DistributedDataParallel",
     ),
-    "elastic=Elastic(1, 8))  # at all": ("replicas; tests/attach/test_replica.py runs it", "fully_shard"),
-    "closure = run.closure(": ("members; tests/attach/test_member_closures.py runs it", "run batch dataset"),
+    "elastic=Elastic(1, 8))  # at all": (
+        "replicas; tests/elastic/test_sharded_member.py runs it",
+        "fully_shard",
+    ),
+    "closure = run.closure(": ("members; tests/elastic/test_closures.py runs it", "run batch dataset"),
     "Elastic(1, 8, witnesses=": ("a witness is a process; tests/elastic runs it", ""),
     "checkpoints=Checkpoints(": ("as above", "control sampler keep folder"),
     "strategy=TweedStrategy()": ("tests/integrations runs it", "Trainer"),

@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 import tweed
-import tweed.attach.run  # a submodule named like a public function must not hide it
+import tweed.hooks.run  # a submodule named like a public function must not hide it
 
 
 def run_python(program: str) -> str:

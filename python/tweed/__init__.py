@@ -34,10 +34,10 @@ from tweed.recipes.named import named_strategies, named_strategy
 from tweed.strategy import Strategy
 
 if TYPE_CHECKING:
-    from tweed.attach.run import Run
     from tweed.collective import Schedule, Send, Topology
     from tweed.exchange.communicator import Stats
-    from tweed.hub.run import HubRun
+    from tweed.hooks.run import Run
+    from tweed.hub.process_run import HubRun
     from tweed.torch import Options, empty
 
 __all__ = [
@@ -71,9 +71,9 @@ __all__ = [
 
 #: Public names that need torch or the extension module, and where they are.
 _LAZY = {
-    "HubRun": "tweed.hub.run",
+    "HubRun": "tweed.hub.process_run",
     "Options": "tweed.torch",
-    "Run": "tweed.attach.run",
+    "Run": "tweed.hooks.run",
     "Schedule": "tweed.collective",
     "Send": "tweed.collective",
     "Stats": "tweed.exchange.communicator",

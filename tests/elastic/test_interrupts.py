@@ -14,15 +14,15 @@ from torch import Tensor, nn
 
 from tests.elastic.interrupts import Interrupt, interrupted, interrupted_joiner
 from tweed.data.sampler import GlobalOrder, Sampler
-from tweed.elastic.joiners import Joiners
-from tweed.elastic.kept import Kept
+from tweed.elastic.commit import Position
+from tweed.elastic.epoch_transition import Regrouping
+from tweed.elastic.join_transfers import Joiners
 from tweed.elastic.local_state import LocalState
+from tweed.elastic.member import Standing
 from tweed.elastic.messages import Give
-from tweed.elastic.regrouping import Regrouping
+from tweed.elastic.results import Kept
 from tweed.elastic.state import State
 from tweed.errors import PeerLost
-from tweed.exchange.commit import Position
-from tweed.exchange.member import Standing
 from tweed.testbed import Ranks
 
 NAMES, NUMEL = ("a", "b"), 3

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tweed.elastic.joiners import Joiners
+from tweed.elastic.join_transfers import Joiners
 from tweed.elastic.messages import (
     CHUNK,
     RESULT,

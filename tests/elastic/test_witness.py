@@ -23,7 +23,9 @@ from tests.elastic.trains import STEPS, witnessed, witnessing
 from tests.faults.ring import endings
 from tests.simulate.test_elastic import trained
 from tweed.cli.witness import witness as command
-from tweed.elastic import Control, Elastic, candidacy, meeting, start, witness
+from tweed.elastic import Control, Elastic, start, witness
+from tweed.elastic import rendezvous as meeting
+from tweed.elastic import witness_election as candidacy
 from tweed.elastic.messages import Life, packed
 from tweed.elastic.witness import Replaces, Witness
 from tweed.errors import DataError, PeerLost, UsageError

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tweed.elastic import meeting
+from tweed.elastic import rendezvous as meeting
 from tweed.errors import PeerLost, TweedError, UsageError
 from tweed.exchange.store import (
     has_secret,

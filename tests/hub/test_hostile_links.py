@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import tweed
-from tests.attach.nets import make
+from tests.hooks.nets import make
 from tests.hub.test_serve import member, members, opened, serving
 from tweed import _core
 from tweed.collective import Hub

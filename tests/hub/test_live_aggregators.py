@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 import tweed
-from tests.attach.nets import equal, make, params
-from tests.attach.test_hub import alone, loss, ready, total_loss
+from tests.hooks.nets import equal, make, params
 from tests.hub.plans import Plans
 from tests.hub.test_serve import PATIENCE_S, members, opened, refused
+from tests.hub.test_training import alone, loss, ready, total_loss
 from tweed import _core
 from tweed.aggregate import All, Cache
 from tweed.collective import Hub

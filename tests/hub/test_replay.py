@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 import tweed
-from tests.attach.nets import equal, make, params
-from tests.attach.test_hub import loss, ready, train
+from tests.hooks.nets import equal, make, params
 from tests.hub.test_serve import PATIENCE_S, member, members
+from tests.hub.test_training import loss, ready, train
 from tweed.aggregate import Cache, Krum, Weighted, ZenoPlusPlus
 from tweed.cadence import LocalSteps
 from tweed.collective import Hub

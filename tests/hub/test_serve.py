@@ -15,8 +15,8 @@ import pytest
 import torch
 
 import tweed
-from tests.attach.nets import equal, make, params
-from tests.attach.test_hub import alone, loss
+from tests.hooks.nets import equal, make, params
+from tests.hub.test_training import alone, loss
 from tweed import _core
 from tweed.aggregate import All, Cache
 from tweed.cadence import LocalSteps

@@ -14,7 +14,7 @@ import tweed
 from tests.loops.kinds import strategy_of
 from tests.loops.loop import LR, Loop, Raised
 from tests.loops.program import Program, Skip, Step
-from tweed.attach.run import Run
+from tweed.hooks.run import Run
 from tweed.strategy import Strategy
 
 

@@ -22,17 +22,17 @@ from tests.loops.judge import verdict
 from tests.loops.program import Program
 from tests.loops.ranks import StayingRanks
 from tests.loops.shrink import shrunk
-from tweed.attach.gradient import GradientExchange
-from tweed.attach.optimizers import Optimizers
-from tweed.attach.run import Run
-from tweed.attach.setup import Setup
 from tweed.cadence import Stop
 from tweed.exchange.bucket import Bucket
 from tweed.exchange.compressed_buffers import CompressedBuffers
 from tweed.exchange.movement import MovementExchange
 from tweed.exchange.untrained import Untrained
+from tweed.hooks.gradient import GradientExchange
+from tweed.hooks.optimizers import Optimizers
+from tweed.hooks.run import Run
+from tweed.hooks.setup import Setup
 
-base_run: Any = import_module("tweed.attach.base_run")  # `tweed.attach` is a function too
+base_run: Any = import_module("tweed.hooks.base_run")  # `tweed.attach` is a function too
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 import tweed
-from tests.attach.elastic_loops import BATCH, Trainee, dataset
+from tests.elastic.loops import BATCH, Trainee, dataset
 from tweed.elastic import Elastic
 from tweed.files import write_atomic
 

@@ -19,7 +19,7 @@ import torch
 from torch.distributed.elastic.rendezvous import RendezvousParameters, RendezvousTimeoutError
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
-from tests.attach.elastic_loops import undisturbed
+from tests.elastic.loops import undisturbed
 from tests.torch.agents import ROOT, free_port
 from tweed.torch.torchrun import AGENT, JOIN, Directory, TweedRendezvous
 

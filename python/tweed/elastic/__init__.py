@@ -10,35 +10,34 @@ processes. `tweed.attach(model, optimizer, elastic=Elastic(2, 8))` is the way in
         ...  # put it into the optimizer
     run.finish()
 
-meeting    how a process gets among the members: `start`, `join`, `meet`
-settings   how many members there may be, and how they are reached
-control    links between all members, over which they agree who is in; a thread drives them
-linked     a process's part in that agreement, and its links
-witness    a process that decides who is a member, and has no part in training
-candidacy  how one that is new finds the run in which it is to take another one's place
-epoch      who is a member: a value
-change     what has brought an epoch about: pure
-group      the process group of an epoch: where its members meet
-regrouping what its members tell and give each other first
-local_state what this process has: its part of the steps, and what its caller has and keeps
-run        the steps: each counts for all or for none, whoever is lost or joins meanwhile
-transfer   how a joiner gets the state, while the others go on: pure
-window     how much of it is on its way at once: pure
-joiners    what a process gives to joiners, and takes as one: pure
-state      the state as bytes
-packing    bytes without loss in fewer: pure
-checkpoint the same on disk, each member its part
-messages   what members say to each other
+rendezvous        how a process gets among the members: `start`, `join`, `meet`
+settings          how many members there may be, and how they are reached
+control           links between all members, over which they agree who is in; a thread drives them
+member_links      a process's part in that agreement, and its links; `messages`: what they say
+witness           a process that decides who is a member, and has no part in training
+witness_election  how one that is new finds the run in which it is to take another one's place
+epoch             who is a member: a value; `change`: what has brought it about
+group             the process group of an epoch: where its members connect
+epoch_transition  what its members tell and give each other first; `unlike`: who calls something else
+run               the steps: each counts for all or for none, whoever is lost or joins meanwhile
+member, commit    what a member does about a step, and when that counts: pure
+results           what this process has of steps that count; `closure_step`: one in parts; `sums`: their sums
+local_state       what this process has: its part of the steps, and what its caller has and keeps
+transfer          how a joiner gets the state, while the others go on; `window`: how much at once: pure
+join_transfers    what a process gives to joiners, and takes as one: pure
+state             the state as bytes; `packing`: in fewer, without loss; `terms`: what must be the same
+checkpoint        the state on disk, each member its part
+training          hooks for a plain training loop
 
 What decides is pure, and part of it runs under `tweed.simulate.elastic` too: `crates/proto/src/members` who
-is a member, `tweed.exchange.member` what one does about a step, `tweed.data.sampler` whose samples.
+is a member, `tweed.elastic.member` what one does about a step, `tweed.data.sampler` whose samples.
 """
 
 from __future__ import annotations
 
 from tweed.elastic.checkpoint import Checkpoints
 from tweed.elastic.control import Control
-from tweed.elastic.meeting import join, meet, start
+from tweed.elastic.rendezvous import join, meet, start
 from tweed.elastic.run import ElasticRun
 from tweed.elastic.settings import Elastic
 

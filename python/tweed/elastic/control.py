@@ -14,8 +14,8 @@ from torch import Tensor
 
 from tweed import _core
 from tweed.elastic.epoch import Epoch
-from tweed.elastic.joiners import Joiners
-from tweed.elastic.linked import TICK_S, Linked
+from tweed.elastic.join_transfers import Joiners
+from tweed.elastic.member_links import TICK_S, Linked
 from tweed.elastic.messages import CHUNK, Candidate, Chunk, Hello, Known, Meeting, Meetings, packed, read
 from tweed.elastic.settings import Elastic
 from tweed.elastic.state import State

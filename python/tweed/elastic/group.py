@@ -1,7 +1,7 @@
 """The process group of an epoch: its members meet by a store that one of them makes for it.
 
 It is torch's default group. Where a member is several processes, which have the default group among
-themselves (`tweed.attach.replica`), it is one beside that, in which the first process of each is a rank.
+themselves (`training/sharded_member`), it is one beside that, in which the first process of each is a rank.
 
 a meeting   moved by                                               to
 PASSED      the first that all reach cannot be called              CALLED, by the one that it names

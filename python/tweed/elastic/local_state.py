@@ -19,12 +19,12 @@ from dataclasses import replace
 from torch import Tensor
 
 from tweed.data.sampler import Sampler
-from tweed.elastic.caller_step import CallerStep
+from tweed.elastic.closure_step import CallerStep
 from tweed.elastic.control import Control
-from tweed.elastic.kept import Given, Kept
+from tweed.elastic.member import Member
+from tweed.elastic.results import Given, Kept
 from tweed.elastic.state import State
 from tweed.errors import DataError, UsageError
-from tweed.exchange.member import Member
 
 
 class LocalState:

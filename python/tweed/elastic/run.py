@@ -2,7 +2,7 @@
 
 A step is a sum over all members' contributions. If it fails because a member is lost, the survivors wait for
 the next epoch, form its group in the same processes, and tell each other what they have
-(`tweed.exchange.member`): who lacks the last step takes its result, or the step is summed anew when the
+(`tweed.elastic.member`): who lacks the last step takes its result, or the step is summed anew when the
 samples of the lost are in it. A joiner has a copy of the members' state, and takes the results of their
 steps from them until it is let in (`tweed.elastic.transfer`); its loop is the one that they have.
 
@@ -27,16 +27,16 @@ from tweed.data.sampler import Sampler
 from tweed.elastic.checkpoint import Checkpoints
 from tweed.elastic.control import Control
 from tweed.elastic.epoch import Epoch
-from tweed.elastic.kept import Kept
+from tweed.elastic.epoch_transition import LOSSES, Regrouping
 from tweed.elastic.local_state import LocalState
+from tweed.elastic.member import Ahead, Member
 from tweed.elastic.messages import Meeting
-from tweed.elastic.regrouping import LOSSES, Regrouping
+from tweed.elastic.results import Kept
 from tweed.elastic.state import Stateful
 from tweed.elastic.sums import Sum, WholeSums
 from tweed.errors import Aborted, Left, ShapeMismatch
 from tweed.exchange.engine import settings
 from tweed.exchange.finite import is_finite
-from tweed.exchange.member import Ahead, Member
 from tweed.exchange.values import gather
 
 log = logging.getLogger("tweed")

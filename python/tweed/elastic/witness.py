@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tweed import _core
-from tweed.elastic.candidacy import Candidacy
 from tweed.elastic.control import MOST_BYTES
-from tweed.elastic.linked import Linked, later_life, settings
+from tweed.elastic.member_links import Linked, later_life, settings
 from tweed.elastic.messages import Candidate, Hello, Life, packed, read
+from tweed.elastic.witness_election import Candidacy
 from tweed.errors import DataError, UsageError
 from tweed.files import write_atomic
 from tweed.links.address import Credentials

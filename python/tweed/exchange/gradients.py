@@ -1,6 +1,6 @@
 """What becomes of buckets of gradients: summed on the way, or compressed when all are there.
 
-A `GradientReducer` owns the buckets and knows no hooks; `tweed.attach.gradient` puts gradients in, and shows
+A `GradientReducer` owns the buckets and knows no hooks; `tweed.hooks.gradient` puts gradients in, and shows
 what comes out.
 
     reducer.wanted()             a backward pass begins: is it to be exchanged?

@@ -35,7 +35,7 @@ def _touch() -> None:
 
 
 def _warm() -> None:
-    ours = ("tweed.torch.backend", "tweed.attach.group_run", "tweed.attach.hub_run")
+    ours = ("tweed.torch.backend", "tweed.group.run", "tweed.hub.run")
     for module in (*ours, "tweed.workloads.tasks.worker"):
         importlib.import_module(module)
     for module in ("torch._dynamo", "numpy.ma"):  # not in every version of torch, of numpy

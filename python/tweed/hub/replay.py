@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from tweed.attach import checks
+from tweed.hooks import checks
 from tweed.hub.live.event_log import LoggedEvents
 from tweed.hub.live.replaying import Commit, Replaying
 from tweed.strategy import Strategy

@@ -1,117 +1,74 @@
-"""`HubRun`: the run of a hub that has no group, and its members."""
+"""The runs of a hub and of its workers, in a group or without one."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from torch import nn
-from torch.optim import Optimizer
-
-from tweed import metrics
-from tweed.attach.hub_run import HubServerRun
-from tweed.attach.member import check_alone
-from tweed.attach.settings import Settings
-from tweed.attach.setup import Setup
-from tweed.errors import UsageError
-from tweed.exchange.communicator import Stats
-from tweed.exchange.context import Ungrouped
-from tweed.exchange.owners import Owners
-from tweed.hub.keyed.hub_links import KeyedLinks
+from tweed.aggregate import Verdict
+from tweed.exchange.communicator import Communicator
+from tweed.exchange.terms import terms
+from tweed.hooks.run import Run
+from tweed.hooks.setup import Setup
+from tweed.hub.connect import WorkerContext
+from tweed.hub.live.contribution import Contribution
+from tweed.hub.live.group_links import link_to_hub, links_to_workers
 from tweed.hub.live.hub import HubServer
-from tweed.hub.live.trusted import TrustedLoss
-from tweed.hub.metrics import MetricsSource
-from tweed.hub.process import Site
-from tweed.hub.standby.options import ask_replica, bound, check_replicas
-from tweed.hub.standby.replication import Replication, Side
-from tweed.hub.standby.run import Following
-from tweed.links.address import Credentials, HubAddress
-from tweed.links.calling import opened
-from tweed.strategy import Strategy
-from tweed.torch.options import Options
+from tweed.hub.live.trusted import TrustedLoss, warn_of_rate
+from tweed.hub.live.worker import HubWorker
 
 
-@dataclass(frozen=True, slots=True)
-class Listening:
-    """Where and how a hub is reached; see `tweed.serve`."""
-
-    listen: str
-    key_file: str | None
-    members: Sequence[str] | None
-    most: int | None
-    fewest: int
-    job: Mapping[str, Any] | None
-    replicas: Sequence[str] = ()
-    replica_of: str | None = None
-    divergence: float = math.inf
+def run_in_group(setup: Setup[Communicator]) -> Run:
+    """The run of a rank in a group one of whose ranks is the hub: that of the hub, or of a worker."""
+    comm, strategy = setup.context, setup.strategy
+    assert strategy.hub is not None  # the caller looked
+    if not comm.owners.contributes:
+        links = links_to_workers(comm, strategy.hub)
+        return HubServerRun(setup, HubServer(setup.params, comm, strategy, links))
+    link, samples = link_to_hub(comm, strategy.hub), setup.settings.samples
+    return HubWorkerRun(setup, HubWorker(setup.params, comm, setup.cadence, strategy, link, samples))
 
 
-class HubRun(HubServerRun):
-    """What `tweed.serve` returns. See there, and `Run`.
+def run_at_hub(setup: Setup[WorkerContext]) -> HubWorkerRun:
+    """The run of a worker without a group. Raises PeerLost if the hub is lost before the first task."""
+    context, samples = setup.context, setup.settings.samples
+    worker = HubWorker(setup.params, context, setup.cadence, setup.strategy, context.link, samples)
+    worker.begin()  # its model is another one than the hub's, as a rule
+    return HubWorkerRun(setup, worker)
 
-    Attributes:
-      address: "KEY@host:port", for members.
-      replication: what went to replicas, in bytes: `log_bytes` and `state_bytes`.
-    """
 
-    def __init__(
-        self, model: nn.Module, optimizer: Optimizer, strategy: Strategy, listening: Listening
-    ) -> None:
-        check_alone(strategy)
-        _check_members(listening)
-        follows = listening.replica_of is not None
-        if follows or listening.replicas:
-            check_replicas(strategy, listening.listen, follows)
-        divergence = bound(listening.divergence, optimizer)
-        options = Options.resolve(None).metrics_options()
-        credentials = Credentials.of(listening.key_file)
-        self._sockets = opened(credentials)
-        record = Path(f"{credentials.key_file}.replica") if credentials.key_file else None
-        if not follows and record is not None and record.exists():
-            try:
-                ask_replica(self._sockets, record)
-            except BaseException:
-                self._sockets.close()  # and lets go of the key file
-                raise
-        self.replication = Replication(self._sockets, {key.lower() for key in listening.replicas}, record)
-        self._hub = None if listening.replica_of is None else HubAddress.parse(listening.replica_of)
-        self._listening = listening
-        self._following: Following | None = None
-        where = ""
+class HubWorkerRun(Run):
+    """The run of a worker of a hub."""
 
-        def connect(terms: list[str], stats: Stats) -> Ungrouped:
-            nonlocal where
-            owners = Owners(0, listening.fewest + 1, strategy.aggregate, server=0)
-            self._members = KeyedLinks(
-                self._sockets, terms, listening.job, listening.fewest, self.replication
-            )
-            self.admit(listening.members)
-            where = self._sockets.listen(listening.listen)
-            return Ungrouped(stats, owners)
+    def __init__(self, setup: Setup[Any], worker: HubWorker) -> None:
+        self._worker = worker
+        super().__init__(setup, worker)
 
-        setup = Setup(model, optimizer, strategy, connect, Settings())
-        server = HubServer(setup.params, setup.context, strategy, self._members)
+    @property
+    def over(self) -> bool:
+        """The hub has ended training, and the model is its last; steps do not change it any more."""
+        return self._worker.over
+
+    def report_loss(self, loss: float) -> None:
+        """See `Run.report_loss`."""
+        self._worker.report_loss(float(loss))
+
+    def epsilon(self, delta: float = 1e-5) -> float:
+        """See `Run.epsilon`."""
+        hub = self.strategy.hub
+        if hub is None or hub.privacy is None:
+            return math.inf
+        return float(hub.privacy.epsilon(self._worker.noisy, delta))
+
+
+class HubServerRun(Run):
+    """The run of a hub."""
+
+    def __init__(self, setup: Setup[Any], server: HubServer) -> None:
+        self._server = server
         super().__init__(setup, server)
-        self._alone = MetricsSource()
-        metrics.publish(self._alone, options, fewest=1)
-        self.address = f"{self._sockets.key}@{where}"
-        site = Site(model, optimizer, server, where, setup.terms)
-        self.replication.begin(Side(server.hub, self._members, site.snapshot, divergence))
-        server.committed = self.replication.committed
-        if self._hub is not None:
-            self._follow(self._hub, site)
-
-    def _follow(self, hub: HubAddress, site: Site) -> None:
-        try:
-            self._following = Following(self._sockets, hub, site, self._members, self.replication)
-        except BaseException:
-            self.detach()
-            raise
-        self.replication.forget()
 
     def serve(
         self,
@@ -121,71 +78,25 @@ class HubRun(HubServerRun):
         after: Callable[[int], None] = lambda version: None,
         log: str | os.PathLike[str] | None = None,
     ) -> None:
-        """See `Run.serve`. A replica first follows its hub: it calls `after` for each commit that it applies,
-        and serves when the hub is gone; it returns when the hub has ended training.
-
-        Raises: Superseded if the replica of this hub has taken over; UsageError for a log at a replica, which
-          could not be replayed: what a replica counts first its hub was told.
-        """
-        if self._following is not None and log is not None:
-            raise UsageError(f"serve: log={str(log)!r}: a replica keeps none; name one at its hub")
-        if self._following is None or self._following.follow(self._optimizers.step, after):
-            super().serve(steps, trusted, commits, after, log)
-
-    def detach(self) -> None:
-        """Lets nobody come in any more."""
-        self._alone.close()
-        super().detach()
-        if self._following is not None:
-            self._following.close()
+        """See `Run.serve`; `steps` do not count."""
+        for optimizer in self._optimizers:
+            warn_of_rate(self.strategy, optimizer)
+        if log is not None:
+            agreed = terms(self._model, self.strategy, {})
+            self._server.keep_log(log, agreed, self._optimizers.only("a log").state_dict())
+        self._server.serve(self._optimizers.step, trusted, commits, after)
 
     @property
-    def members(self) -> dict[int, str]:
-        """The keys of those that are there, by the number under which verdicts name them."""
-        keys = self.keys
-        return {member: keys[member] for member in self._members.members}
+    def verdicts(self) -> Sequence[Verdict]:
+        """On the contributions of the last update: with which weight each counted, and why."""
+        return self._server.verdicts
 
     @property
-    def keys(self) -> Mapping[int, str]:
-        """The keys of all that ever came, likewise."""
-        return self._members.keys
+    def contributions(self) -> Sequence[Contribution]:
+        """Those of the last update: whose, how old, and with which weight each counted, and why."""
+        return self._server.contributions
 
     @property
-    def known(self) -> int:
-        """How many members ever came."""
-        return len(self._members.numbers)
-
-    def admit(self, members: Sequence[str] | None) -> None:
-        """From now on those with these keys alone may come; None: whoever has the secret. Others are cut off.
-
-        Raises: UsageError for what is no key.
-        """
-        given = self._listening
-        others = [*given.replicas, *([self._hub.key] if self._hub is not None and self._hub.key else [])]
-        most = None if given.most is None else given.most + len(others)
-        self._sockets.admit(None if members is None else [*members, *others], most)
-        listed = None if members is None else {key.lower() for key in members}
-        self._members.barred = lambda key: listed is not None and key not in listed
-        self._members.forget(self._members.barred)
-
-    def expel(self, key: str) -> None:
-        """Cuts the member with this key off, for as long as this process lives. Raises as `admit`."""
-        self._sockets.expel(key)
-        self.replication.expelled(key.lower())
-        self._members.forget(lambda other: other == key.lower())
-
-    @property
-    def refused(self) -> Mapping[str, int]:
-        """How many callers were turned away, by reason."""
-        return self._members.refused
-
-
-def _check_members(given: Listening) -> None:
-    """Raises UsageError where nobody, or too few, could ever come."""
-    if isinstance(given.members, str):
-        raise UsageError(f"serve: members={given.members!r}: give a list of keys, one for each member")
-    if given.fewest < 1 or (given.most is not None and given.most < given.fewest):
-        raise UsageError(
-            f"serve: fewest={given.fewest}, most={given.most}: training begins with `fewest` members, at "
-            "least one, so `most` may not be less"
-        )
+    def dropped(self) -> Sequence[int]:
+        """Whose contributions were dropped between the last two updates."""
+        return self._server.dropped

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-    from tweed.hub.run import HubRun
+    from tweed.hub.process_run import HubRun
 
 
 def serve(  # noqa: PLR0913 - options of a user, by their names
@@ -74,7 +74,7 @@ def serve(  # noqa: PLR0913 - options of a user, by their names
     Cost: of a replica, at the hub one transfer of the state, and 64 bytes for each contribution; its members
       send each contribution twice, and keep it until the replica has it.
     """
-    from tweed.hub.run import HubRun, Listening
+    from tweed.hub.process_run import HubRun, Listening
 
     chosen = named_strategy(strategy) if isinstance(strategy, str) else strategy
     among = (tuple(replicas), replica_of, divergence)

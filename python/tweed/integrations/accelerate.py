@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-    from tweed.attach.run import Run
+    from tweed.hooks.run import Run
     from tweed.strategy import Strategy
 
 

@@ -17,7 +17,7 @@ from tweed.exchange.values import gather
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
 
-    from tweed.attach.run import Run
+    from tweed.hooks.run import Run
     from tweed.strategy import Strategy
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import nn
     from transformers import TrainerControl, TrainerState, TrainingArguments
 
-    from tweed.attach.run import Run
+    from tweed.hooks.run import Run
     from tweed.strategy import Strategy
 
 

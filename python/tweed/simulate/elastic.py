@@ -27,9 +27,9 @@ from torch import Tensor, nn
 
 from tweed import _core
 from tweed.data.sampler import Sampler
+from tweed.elastic.commit import SumAnew, Take
+from tweed.elastic.member import Member
 from tweed.errors import UsageError
-from tweed.exchange.commit import SumAnew, Take
-from tweed.exchange.member import Member
 
 #: The sum of the gradients of samples at parameters `[numel]`: `[numel]`.
 Gradient = Callable[[Tensor, Sequence[int]], Tensor]

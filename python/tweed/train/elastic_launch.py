@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tweed import metrics, testbed
-from tweed.attach.member_checks import check_strategy
 from tweed.elastic import Checkpoints
+from tweed.elastic.training.checks import check_strategy
 from tweed.errors import UsageError
 from tweed.forkserver import server
 from tweed.recipes.named import named_strategy

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 
 import tweed
-from tweed.attach.run import Run
 from tweed.cadence import ByShards
 from tweed.collective import Server
 from tweed.data.coding import halves, lagrange_of
 from tweed.data.coding.times import SCHEMES, Seconds, Stragglers
 from tweed.exchange.by_shards.gradients import ShardGradients
+from tweed.hooks.run import Run
 from tweed.report.notes import Notes
 from tweed.strategy import Strategy
 from tweed.testbed import run_ranks

@@ -1,0 +1,59 @@
+"""How a member finds the others; of a member that is several processes the first one does."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from tweed.elastic import Control, Elastic, meet
+from tweed.elastic.training.sharded_member import Replica
+from tweed.errors import UsageError
+from tweed.exchange.communicator import Stats
+from tweed.exchange.context import Ungrouped
+from tweed.exchange.owners import Owners
+from tweed.strategy import Strategy
+
+
+class MemberMeeting:
+    """Meets the other members when it is called, once: a `Connect`.
+
+    Args:
+      elastic: how many members, or this process among them.
+      spread: the model, where torch's default group is that of the processes which are one member; else None.
+      strategy: of the run.
+
+    Attributes:
+      replica: the processes which are one member; None: it is this process.
+      control: of the process that is the member; None in the others of a replica.
+      key, address: of the member, and "host:port" at which others join.
+    """
+
+    def __init__(self, elastic: Elastic | Control, spread: nn.Module | None, strategy: Strategy) -> None:
+        self._elastic, self._spread, self._strategy = elastic, spread, strategy
+        self.replica: Replica | None = None
+        self.control: Control | None = None
+        self.key = self.address = ""
+
+    def __call__(self, terms: list[str], stats: Stats) -> Ungrouped:
+        """Adds to the `terms` how a replica is made. Raises: UsageError if a process of a replica that is not
+        its first has a control; and as `tweed.elastic.meet`."""
+        if self._spread is None:
+            self.key, self.address = self._meet()
+        else:
+            self.replica = Replica(self._spread)
+            self._meet_as_one(self.replica, terms)
+        return Ungrouped(stats, Owners(0, 1, self._strategy.aggregate))
+
+    def _meet_as_one(self, replica: Replica, terms: list[str]) -> None:
+        if isinstance(self._elastic, Control) and not replica.leads:
+            raise UsageError(
+                "elastic=control was given by a process that is not the first of its replica. Only the first "
+                "one is the member, and gives its control; let the others give Elastic(...)"
+            )
+        terms += [f"replicas of {replica.size} processes", *replica.placements]
+        self.key, self.address = replica.led("the meeting of members", self._meet)
+
+    def _meet(self) -> tuple[str, str]:
+        given = self._elastic
+        made = given if isinstance(given, Control) else meet(given, of_agents=self.replica is not None)
+        self.control = made
+        return made.key, made.address

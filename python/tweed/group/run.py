@@ -1,0 +1,93 @@
+"""The runs of a rank in a group: ranks exchange gradients in step, or models by rounds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from tweed.cadence import ByShards
+from tweed.exchange.communicator import Communicator
+from tweed.exchange.factor_record import FactorRecord
+from tweed.exchange.table import Parts, gradient_reducer, model_exchange
+from tweed.exchange.untrained import Untrained
+from tweed.group.factors import LinearFactors, factored_weights
+from tweed.hooks.gradient import Beside, GradientExchange
+from tweed.hooks.run import Run
+from tweed.hooks.setup import Setup
+
+
+def run_in_group(setup: Setup[Communicator]) -> Run:
+    """The run of a rank in a group without a hub, by what its strategy exchanges."""
+    return GradientRun(setup) if setup.strategy.exchanges_gradients else ModelRun(setup)
+
+
+class ModelRun(Run):
+    """A run in a group that exchanges models, or how far they have moved, after a step."""
+
+    _exchange_looks = True
+
+    def __init__(self, setup: Setup[Communicator]) -> None:
+        untrained = Untrained(setup.untrained, setup.context, setup.params.look)
+        parts = Parts(setup.strategy, setup.context, setup.cadence, setup.settings.bucket_bytes)
+        super().__init__(setup, model_exchange(parts, setup.params, untrained))
+
+
+class GradientRun(Run):
+    """A run in a group that exchanges gradients, in the backward pass or when it has ended."""
+
+    _exchange_looks = True
+
+    def __init__(self, setup: Setup[Communicator]) -> None:
+        strategy, settings, model = setup.strategy, setup.settings, setup.model
+        self._linears: LinearFactors | None = None  # under exchange="factors"
+        record = self._follow_factors(setup) if strategy.exchange == "factors" else None
+        parts = Parts(strategy, setup.context, setup.cadence, settings.bucket_bytes, record)
+        # Under shards each rank is in another step, so buffers become the same at the end alone.
+        shared = settings.sync_buffers and not isinstance(strategy.cadence, ByShards)
+        buffers: Callable[[], list[Tensor]] = (lambda: list(model.buffers())) if shared else list
+        beside = Beside(self._snapshot, self._take_back, buffers)
+        reducer = partial(gradient_reducer, parts)
+        self._gradients = GradientExchange(
+            setup.params, setup.context, settings.bucket_bytes, reducer, beside
+        )
+        self._untrained = Untrained(setup.untrained, setup.context, setup.params.look)
+        super().__init__(setup, self._gradients)
+
+    def _follow_factors(self, setup: Setup[Communicator]) -> FactorRecord:
+        weights = factored_weights(setup.model, setup.params)
+        record = FactorRecord(weights.keys(), setup.context.owners.contributors)
+        self._linears = LinearFactors(weights, record)
+        return record
+
+    def serve(
+        self,
+        steps: int = 1,
+        trusted: Callable[[int], Tensor] | None = None,
+        commits: int | None = None,
+        after: Callable[[int], None] = lambda version: None,
+        log: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """See `Run.serve`. What workers still send is received at the end."""
+        super().serve(steps)
+        self._gradients.finish()
+
+    def shards(self) -> Iterator[Any]:
+        """See `Run.shards`."""
+        if not isinstance(self.strategy.cadence, ByShards):
+            return super().shards()
+        return self._gradients.shards()
+
+    def finish(self) -> None:
+        """See `Run.finish`. What gradients do not keep equal becomes the first rank's."""
+        super().finish()
+        self._untrained.take_first(self._params)
+
+    def detach(self) -> None:
+        """See `Run.detach`."""
+        if self._linears is not None:
+            self._linears.remove()
+        super().detach()
