@@ -2,10 +2,13 @@
 
 gradient  hooks on parameters: gradients go into buckets, averages come out
 factors   linear layers that hand over the factors of their gradients
-run       hooks on the optimizer, and the run's public face
-group     the place of a rank of a process group
-member    that of a member of a hub, which has none
+setup     what a run is made from: a model that was checked, in a context that was connected
+base_run  what all runs share: hooks on the optimizer, state, the end
+run       what a rank has whatever its role; `group_run`, `hub_run`: what its role has
+group     the context of a rank of a process group
+member    that of a worker of a hub, which has none
 elastic   members that come and go: which samples are whose, and what an iteration means
+member_*  parts of that, such as the two kinds of loop and how a member finds the others
 settings  what is said of a run beside its strategy
 optimizers  when all of them have stepped, and that no other one does
 trained   the parameters, looked up in the model each time
