@@ -1,6 +1,6 @@
 """Members in a plain training loop: hooks make each iteration a step, or part of a round, of all members.
 
-run                    `ElasticTraining`, which `attach(elastic=...)` returns; `connect`: it meets the others
+run, loop              `ElasticTraining`, which `attach(elastic=...)` returns; `connect`: it meets the others
 steps, rounds          what one iteration gives and takes: in step, or by rounds
 gradients, movement    what is contributed; `sums`: how it is added up while members come and go
 closure, evaluations   optimizers that take a closure

@@ -57,3 +57,16 @@ class MemberMeeting:
         made = given if isinstance(given, Control) else meet(given, of_agents=self.replica is not None)
         self.control = made
         return made.key, made.address
+
+    def leave(self) -> None:
+        """The member leaves in good order: this process says so, or has its replica's first one do it."""
+        if self.control is not None:
+            self.control.leave()
+        else:
+            assert self.replica is not None  # without, this process is the member
+            self.replica.leaves = True
+
+    def close(self) -> None:
+        """Ends the links to other members, if this process has them."""
+        if self.control is not None:
+            self.control.close()

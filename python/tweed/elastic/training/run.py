@@ -9,10 +9,8 @@ What members agree on, and how a step counts for all or for none, is at the head
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
@@ -21,30 +19,22 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from tweed.cadence import LocalSteps
-from tweed.data.sampler import Sampler
-from tweed.elastic import Checkpoints, Control, Elastic, ElasticRun
+from tweed.elastic import Checkpoints, Control, Elastic
 from tweed.elastic.change import Change
 from tweed.elastic.run import leaving
 from tweed.elastic.state import Stateful
-from tweed.elastic.sums import Sum, WholeSums
-from tweed.elastic.training.buffers import WholeModel
-from tweed.elastic.training.checks import check_strategy, follows_models
+from tweed.elastic.training.checks import check_strategy
 from tweed.elastic.training.closure import Closure, forget
 from tweed.elastic.training.connect import MemberMeeting
 from tweed.elastic.training.data import Loader, check_loader, dealt
-from tweed.elastic.training.ddp import DdpExchange, check_alone
-from tweed.elastic.training.evaluations import MemberEvaluations
-from tweed.elastic.training.gradients import MemberGradients
-from tweed.elastic.training.movement import MemberMovement
+from tweed.elastic.training.ddp import check_alone
+from tweed.elastic.training.loop import RoundLoop, StepLoop
 from tweed.elastic.training.rounds import MemberRounds
-from tweed.elastic.training.sharded_member import ReplicaRun
-from tweed.elastic.training.steps import MemberSteps, OptimizerSettings, filler_of
-from tweed.elastic.training.sums import PackedSums
+from tweed.elastic.training.steps import MemberSteps
 from tweed.errors import UsageError
-from tweed.exchange.context import Ungrouped
 from tweed.exchange.encoding import structure
 from tweed.hooks.base_run import BaseRun
-from tweed.hooks.gradient import Beside, GradientExchange
+from tweed.hooks.gradient import Beside
 from tweed.hooks.settings import Settings
 from tweed.hooks.setup import Setup
 from tweed.strategy import Strategy
@@ -80,80 +70,50 @@ class ElasticTraining(BaseRun):
         settings: Settings,
     ) -> None:
         check_strategy(strategy)
-        self._ddp = model if isinstance(model, DistributedDataParallel) else None
-        if self._ddp is not None:
-            check_alone(self._ddp)
-            model = self._ddp.module
+        ddp = model if isinstance(model, DistributedDataParallel) else None
+        if ddp is not None:
+            check_alone(ddp)
+            model = ddp.module
         if not settings.sync_buffers:
             raise UsageError("elastic: members hold the same bits, buffers too: leave sync_buffers out")
         # Torch's default group, if there is one, is that of the processes which are one member.
-        alone = self._ddp is not None or not dist.is_initialized()
+        alone = ddp is not None or not dist.is_initialized()
         self._meeting = meeting = MemberMeeting(elastic, None if alone else model, strategy)
         setup = Setup(model, optimizer, strategy, meeting, settings, spread=True)
-        self._elastic: ElasticRun | ReplicaRun | None = None
-        self._every = strategy.cadence.every if isinstance(strategy.cadence, LocalSteps) else 1
         self._terms = setup.terms
-        self._replica, self._control = meeting.replica, meeting.control
-        self._gradients, exchange = self._made_exchange(setup)
-        super().__init__(setup, exchange)
-        if self._ddp is not None:
-            self._no_ddp.remove()
-        each = list(self._optimizers)
-        names = ["optimizer"] if len(each) == 1 else [f"optimizer {number}" for number in range(len(each))]
-        self._trained: dict[str, Stateful] = {"model": WholeModel(model)}
-        if isinstance(self._gradients, MemberMovement):  # an inner optimizer's state is a member's own
-            self._trained |= {"outer": self._gradients, "settings": OptimizerSettings(each)}
+        self._loop: StepLoop | RoundLoop
+        if isinstance(strategy.cadence, LocalSteps):
+            self._loop = RoundLoop(setup, meeting, strategy.cadence)
         else:
-            self._trained |= dict(zip(names, each, strict=True))
-        self._kept: dict[str, Stateful] = {}
-        self._closure: Closure | None = None
-
-    def _made_exchange(
-        self, setup: Setup[Ungrouped]
-    ) -> tuple[MemberGradients | MemberMovement, GradientExchange | MemberMovement]:
-        """What sums are made of, and the exchange that drives it."""
-        cadence, size, position = setup.strategy.cadence, setup.settings.bucket_bytes, self._position
-
-        def buffers() -> list[Tensor]:
-            return list(setup.model.buffers())
-
-        if isinstance(cadence, LocalSteps):
-            counts = setup.context.end_exchange
-            movement = MemberMovement(setup.params, buffers, cadence.outer, size, counts, position)
-            return movement, movement
-
-        def made(groups: Any) -> MemberGradients:
-            return MemberGradients(groups, buffers, position)
-
-        make = GradientExchange if self._ddp is None else partial(DdpExchange, self._ddp)
-        exchange = make(setup.params, setup.context, size, made, Beside(self._snapshot, self._take_back))
-        assert isinstance(exchange.reducer, MemberGradients)  # just made
-        return exchange.reducer, exchange
+            self._loop = StepLoop(setup, meeting, ddp, Beside(self._snapshot, self._take_back))
+        super().__init__(setup, self._loop.exchange)
+        if ddp is not None:
+            self._no_ddp.remove()
 
     @property
     def counted(self) -> int:
         """Steps that the model has in it."""
-        return 0 if self._elastic is None else self._elastic.counted * self._every
+        return 0 if self._loop.run is None else self._loop.run.counted * self._loop.every
 
     @property
     def members(self) -> tuple[str, ...]:
         """Keys of the members that this process has met last, in the order of their ranks."""
-        return () if self._elastic is None else self._elastic.members
+        return () if self._loop.run is None else self._loop.run.members
 
     @property
     def epochs(self) -> list[int]:
         """Numbers of the epochs that this process was a member of."""
-        return [] if self._elastic is None else self._elastic.epochs
+        return [] if self._loop.run is None else self._loop.run.epochs
 
     @property
     def changes(self) -> list[Change]:
         """What has brought each of them about."""
-        return [] if self._elastic is None else self._elastic.changes
+        return [] if self._loop.run is None else self._loop.run.changes
 
     @property
     def paused_s(self) -> float:
         """Seconds in which this process had no group to go on with, those of sums that broke included."""
-        return 0.0 if self._elastic is None else self._elastic.paused_s
+        return 0.0 if self._loop.run is None else self._loop.run.paused_s
 
     @property
     def rank(self) -> int | None:
@@ -168,7 +128,8 @@ class ElasticTraining(BaseRun):
     @property
     def left(self) -> bool:
         """This process has left in good order."""
-        return self._gradients.steps is not None and self._gradients.steps.left
+        steps = self._loop.gradients.steps
+        return steps is not None and steps.left
 
     def keep(self, name: str, kept: Stateful) -> None:
         """Has members keep this too, such as a schedule, a gradient scaler or an average of the model: who
@@ -183,22 +144,17 @@ class ElasticTraining(BaseRun):
 
         Cost: a copy of its state per batch.
         """
-        if self._elastic is not None:
+        if self._loop.run is not None:
             raise UsageError(f"keep({name!r}): members have begun already; call it before run.batches()")
-        if name in self._trained or name in self._kept:
+        if name in self._loop.trained or name in self._loop.kept:
             raise UsageError(f"keep({name!r}): this name is taken; give another")
-        if isinstance(self._gradients, MemberMovement) and follows_models(kept, list(self._optimizers)):
-            raise UsageError(
-                f"keep({name!r}, {type(kept).__name__}): within a round of local steps members' models and "
-                "inner optimizers differ, and so would what follows from them. Leave it out; an average of "
-                "models may be taken in run.batches(first=...)"
-            )
+        self._loop.check_kept(name, kept)
         if not (hasattr(kept, "state_dict") and hasattr(kept, "load_state_dict")):
             raise UsageError(
                 f"keep({name!r}, {type(kept).__name__}): it needs state_dict() and load_state_dict()"
             )
         structure(kept.state_dict())  # who joins could not read anything else
-        self._kept[name] = kept
+        self._loop.kept[name] = kept
 
     def closure(self, loss: Callable[[Any], Tensor]) -> Callable[[], Tensor]:
         """A closure for optimizers that ask for the loss and its gradient several times in a step.
@@ -221,12 +177,13 @@ class ElasticTraining(BaseRun):
         Cost: per evaluation what a step costs with other optimizers. Per step a copy of all that is kept; in
           memory the batches of the share, and a gradient per evaluation, until the step is over.
         """
-        if self._elastic is not None or self._closure is not None:
+        loop = self._loop
+        if loop.run is not None or loop.closure is not None:
             raise UsageError("run.closure(): call it once, before run.batches()")
-        self._closure = Closure(self._params, self._gradients, loss)
-        if isinstance(self._gradients, MemberGradients):
+        loop.closure = Closure(self._params, loop.gradients, loss)
+        if loop.evaluates:
             self._terms += ["an optimizer with a closure"]
-        return self._closure.evaluate
+        return loop.closure.evaluate
 
     def batches(  # noqa: PLR0913 - options of a user, by their names
         self,
@@ -281,15 +238,18 @@ class ElasticTraining(BaseRun):
           what this member has contributed, the last mean, and the sum.
         """
         check_loader(loader)
-        sampler = dealt(dataset, batch, per_member, seed, self._every)
-        run = self._begun(sampler, (check_every, checkpoints, timeout_s))
-        now = self._steps(run, len(dataset), at_most)
-        loads, closure = Loader(dataset, now.upcoming, loader), self._closure
+        loop = self._loop
+        run = loop.begin(
+            dealt(dataset, batch, per_member, seed, loop.every), (check_every, checkpoints, timeout_s)
+        )
+        began = (lambda: None) if self._proximal is None else self._proximal.exchanged
+        now = loop.iterations(run, len(dataset), at_most, began)
+        loads, closure = Loader(dataset, now.upcoming, loader), loop.closure
         if closure is not None:
             closure.loader = loads
         while (samples := self._next(now, steps, first)) is not None:
             loads.drop()
-            self._gradients.drawn()
+            loop.gradients.drawn()
             yield loads.load(samples) if closure is None else loads.keep(samples)
 
     def _next(
@@ -299,82 +259,8 @@ class ElasticTraining(BaseRun):
             self._optimizers.end_round()
         return now.begin(steps, first)
 
-    def _steps(
-        self, run: ElasticRun | ReplicaRun, numel: int, at_most: int | None
-    ) -> MemberSteps | MemberRounds:
-        """What iterations are to what counts."""
-        optimizers, gradients = list(self._optimizers), self._gradients
-        place = (0, 1) if self._replica is None else (self._replica.rank, self._replica.size)
-        if isinstance(gradients, MemberGradients):
-            if gradients.steps is not None:
-                gradients.steps.end()
-            made = MemberSteps if self._closure is None else MemberEvaluations
-            gradients.steps = made(run, numel, at_most, self._kept, optimizers, place)
-            return gradients.steps
-        if at_most is not None:
-            raise UsageError(
-                "run.batches(at_most=...) adds gradients up over several batches, and each local step takes "
-                "one: give a smaller batch"
-            )
-        self._end_rounds()  # of a loop that was left
-        began = (lambda: None) if self._proximal is None else self._proximal.exchanged
-        filler = filler_of(numel)
-        gradients.steps = MemberRounds(
-            run, self._every, filler, self._kept, optimizers, gradients, place, began
-        )
-        return gradients.steps
-
-    def _begun(
-        self, sampler: Sampler, options: tuple[int, Checkpoints | None, float]
-    ) -> ElasticRun | ReplicaRun:
-        evaluates = self._closure is not None and self._every == 1
-        if evaluates and sampler.per_member:
-            raise UsageError(
-                "run.batches(per_member=...) leaves the samples of a lost member to the next step, and all "
-                "evaluations of a closure in a step are over the same samples: give batch="
-            )
-        if self._elastic is None:
-            loaded = self._gradients.loaded
-            begin = sampler if loaded is None else sampler.resumed(loaded)
-            if evaluates:  # they are counted on from the steps
-                begin = replace(begin, step=begin.cursor // begin.batch)
-            self._elastic = self._made(begin, options)
-        elif self._elastic.samples != sampler.samples:
-            raise UsageError("run.batches(): a run has one data set, one seed and one batch to its end")
-        return self._elastic
-
-    def _made(
-        self, begin: Sampler, options: tuple[int, Checkpoints | None, float]
-    ) -> ElasticRun | ReplicaRun:
-        check_every, checkpoints, timeout_s = options
-        total = self._sums()
-
-        def made(keep: Mapping[str, Stateful]) -> ElasticRun:
-            assert self._control is not None  # this is the process that is the member
-            return ElasticRun(
-                self._control, begin, keep, timeout_s, check_every, checkpoints, self._terms, total
-            )
-
-        keep, gradients = self._trained | self._kept, self._gradients
-        if self._replica is None:
-            return made(keep)
-        return ReplicaRun(self._replica, gradients.sizes, gradients.like, keep, made)
-
-    def _sums(self) -> Sum:
-        memory, gradients = self.strategy.memory, self._gradients
-        if memory is not None:
-            own = gradients.buckets
-            buckets = own if self._replica is None else self._replica.buckets(own)
-            return PackedSums(memory, buckets, self.stats)
-        if self._replica is not None or isinstance(gradients, MemberMovement):
-            return WholeSums(stats=self.stats)  # shards of several processes, and what is there all at once
-        return WholeSums(gradients.parts, self.stats)
-
-    def _position(self) -> Any:
-        return None if self._elastic is None else self._elastic.position
-
     def _before_step(self, has_closure: bool) -> None:
-        if has_closure != (self._closure is not None):
+        if has_closure != (self._loop.closure is not None):
             raise UsageError(
                 "an optimizer's closure has to learn from the run which samples are its own, also of a lost "
                 "member: make it by closure = run.closure(loss) before run.batches(), where loss(batch) is "
@@ -382,10 +268,10 @@ class ElasticTraining(BaseRun):
             )
         super()._before_step(has_closure)
         if not has_closure:
-            forget(self._params, self._gradients.unused)
+            forget(self._params, self._loop.gradients.unused)
 
     def _after_step(self) -> None:
-        steps = self._gradients.steps
+        steps = self._loop.gradients.steps
         assert steps is not None  # `_before_step` has looked
         if not steps.is_void:
             super()._after_step()
@@ -402,11 +288,7 @@ class ElasticTraining(BaseRun):
 
     def leave(self) -> None:
         """This process leaves in good order, as `ElasticRun.leave` has it; then `batches` ends."""
-        if self._control is not None:
-            self._control.leave()
-        else:
-            assert self._replica is not None  # without, this process is the member
-            self._replica.leaves = True
+        self._meeting.leave()
 
     def leaving_on(self, *signals: signal.Signals) -> AbstractContextManager[None]:
         """A body in which the first of these signals has this process leave, see `ElasticRun.leaving_on`."""
@@ -415,7 +297,7 @@ class ElasticTraining(BaseRun):
     @property
     def told(self) -> list[Any]:
         """After `finish`: what each member has told there, by rank."""
-        return [] if self._elastic is None else self._elastic.told
+        return [] if self._loop.run is None else self._loop.run.told
 
     def finish(self, first: Callable[[], None] | None = None, tell: Any = None) -> None:
         """Waits until all members have the last step. No steps follow.
@@ -424,18 +306,13 @@ class ElasticTraining(BaseRun):
           first: as in `batches`, once with the last model.
           tell: what this member says at the end, a small plain value, for `told`.
         """
-        self._end_rounds()
-        if self._elastic is not None:
-            self._elastic.finish(first, tell)
-
-    def _end_rounds(self) -> None:
-        if isinstance(self._gradients, MemberMovement) and self._gradients.steps is not None:
-            self._gradients.steps.end()
+        self._loop.end()
+        if self._loop.run is not None:
+            self._loop.run.finish(first, tell)
 
     def detach(self) -> None:
         """Ends the run here, as `Run.detach`; to the others this process is lost if it was not done."""
         super().detach()
-        if self._elastic is not None:
-            self._elastic.close()
-        if self._control is not None:
-            self._control.close()
+        if self._loop.run is not None:
+            self._loop.run.close()
+        self._meeting.close()
