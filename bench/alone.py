@@ -12,9 +12,9 @@ from bench.punctual import LATE_S, Call, Turns, rounds
 from bench.run import TIMEOUT_S, Row
 from tweed.collective import Plan, build
 from tweed.collective.chooser import fitting
-from tweed.collective.plans import Pick, digest
+from tweed.collective.planning import Candidate
+from tweed.collective.planning.plans import Pick, digest
 from tweed.collective.topology import Topology
-from tweed.plan import Candidate
 from tweed.systems.harness.benchmark import Contender
 from tweed.testbed import LinkedBed, Ranks
 

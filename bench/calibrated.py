@@ -17,8 +17,8 @@ from bench.alone import plan_of, row_of, timed, tried
 from bench.punctual import Turns
 from bench.run import Row
 from tweed.collective import topology
+from tweed.collective.planning import Candidate, Host, predicted
 from tweed.collective.topology import Topology, Wire
-from tweed.plan import Candidate, Host, predicted
 from tweed.testbed import linked
 from tweed.testbed.wires import LEAST_DELAY_S
 
@@ -49,7 +49,7 @@ class Machine:
 
     @property
     def host(self) -> Host:
-        """For `tweed.plan`."""
+        """For `tweed.collective.planning`."""
         return Host(message_s=self.message_s)
 
     def seen(self, network: Topology) -> Topology:

@@ -1,6 +1,6 @@
 """All-reduces over networks whose links are a topology's: what the simulator predicts, and what they take.
 
-For each network, the builders that are worth trying by `tweed.plan`, each in a group of its own, and Gloo; in
+For each network, the builders that `collective.planning` has as worth trying, each in a group, and Gloo; in
 turns, so that a drift of the machine meets all of them. What the machine takes for a message is measured
 first, on networks that are not among those predicted (`bench.calibrated`).
 """
@@ -17,9 +17,9 @@ from bench.calibrated import Machine
 from bench.punctual import Turns
 from bench.run import Row
 from tweed.collective import topology
+from tweed.collective.planning import Candidate, predicted
 from tweed.collective.topology import Topology, Wire
 from tweed.errors import NoTestbed
-from tweed.plan import Candidate, predicted
 from tweed.testbed import linked
 
 PART = "all_reduce on links"

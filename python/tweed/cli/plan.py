@@ -15,8 +15,8 @@ from tweed.files import write_atomic
 
 if TYPE_CHECKING:
     from tweed._core import Topology
+    from tweed.collective.planning import Host, Planned
     from tweed.doctor.together import Report
-    from tweed.plan import Host, Planned
 
 _UNITS = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10, "GB": 10**9, "MB": 10**6, "KB": 10**3, "B": 1}
 
@@ -73,14 +73,14 @@ def plan(
 
 
 def _read(path: Path) -> tuple[Topology, Host]:
-    from tweed.plan import network
+    from tweed.collective.planning import network
 
     return network.read(path)
 
 
 def _measured(ranks: int | None, testbed: str | None) -> tuple[Topology, Host] | None:
     """The network between ranks; None on all ranks of torchrun's but the first."""
-    from tweed.plan import network
+    from tweed.collective.planning import network
 
     report = _visit(ranks, testbed)
     if report is None:
@@ -116,8 +116,8 @@ def _make(
     sizes: list[int] | None,
     builders: list[str] | None,
 ) -> Planned:
-    from tweed.plan import SIZES, make
-    from tweed.plan.candidates import ROOTLESS
+    from tweed.collective.planning import SIZES, make
+    from tweed.collective.planning.candidates import ROOTLESS
 
     with Console(stderr=True).status("") as status:
         return make(network, collectives or ROOTLESS, sizes or SIZES, host, builders or (), status.update)
@@ -125,7 +125,7 @@ def _make(
 
 def _store(planned: Planned, out: Path | None, plot: Path | None, save: Path | None) -> None:
     from tweed.collective import topology
-    from tweed.plan import picture
+    from tweed.report import plan_picture as picture
 
     if plot is not None:
         picture.write(planned, plot)
@@ -139,7 +139,7 @@ def _store(planned: Planned, out: Path | None, plot: Path | None, save: Path | N
 
 
 def _show(planned: Planned, as_json: bool, everything: bool, out: Path | None) -> None:
-    from tweed.plan import show
+    from tweed.report import plan_tables as show
 
     if as_json:
         typer.echo(json.dumps(show.plain(planned), indent=1))

@@ -24,7 +24,7 @@ from tweed.collective.builder import Builder
 from tweed.collective.chooser import NETWORK, ONE_HOST, Choice, Links, Reason, choose
 from tweed.collective.hub import Hub
 from tweed.collective.pattern import Pattern, Shape, pattern, schedule
-from tweed.collective.plans import Pick, Plan, plan
+from tweed.collective.planning.plans import Pick, Plan, plan
 from tweed.collective.server import Server
 from tweed.collective.table import COLLECTIVES, build, builders, find, register
 

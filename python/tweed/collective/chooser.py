@@ -1,6 +1,6 @@
 """Which builder to use: from size, number of ranks and what the links can do.
 
-`choose` decides by a formula, such as between ring and tree for a small message; `tweed.plan` by the
+`choose` decides by a formula, such as between ring and tree for a small message; `planning` by the
 simulator, among those that are `fitting` for a network.
 """
 

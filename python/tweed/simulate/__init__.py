@@ -16,8 +16,8 @@ Nothing sleeps, and the same arguments give the same run.
 
 from __future__ import annotations
 
+from tweed.collective.runs import Conditions, Crossing, Lost, Result, run
 from tweed.simulate.replays import Replay, replay
-from tweed.simulate.runs import Conditions, Crossing, Lost, Result, run
 from tweed.simulate.stragglers import stragglers
 
 __all__ = ["Conditions", "Crossing", "Lost", "Replay", "Result", "replay", "run", "stragglers"]

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tweed.collective import Topology, build
+from tweed.collective.runs import run
 from tweed.errors import UsageError
 from tweed.simulate.disturbances import Computers, Load
-from tweed.simulate.runs import run
 
 _BYTES = 10**9  # of the run that is timed: times are in proportion, as nothing has a latency
 _PIECES = 100  # so many pieces of a whole buffer flow behind each other

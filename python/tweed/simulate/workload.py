@@ -13,8 +13,8 @@ from functools import cache
 from typing import NamedTuple, Unpack
 
 from tweed import _core
+from tweed.collective.runs import Conditions, run
 from tweed.errors import UsageError
-from tweed.simulate.runs import Conditions, run
 
 AllReduceSeconds = Callable[[int], float]
 """Seconds that an all-reduce of so many bytes takes."""

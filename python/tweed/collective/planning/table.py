@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from tweed._core import Topology
 from tweed.collective import bounds
 from tweed.collective.chooser import Choice, Reason, Timed, label, quickest
-from tweed.plan.candidates import Candidate
-from tweed.plan.predict import USUAL, Host, predicted
+from tweed.collective.planning.candidates import Candidate
+from tweed.collective.planning.predict import USUAL, Host, predicted
 
 ALIKE = 0.02
 """Predictions are no better than this: of so alike times, the earlier builder of the table is picked."""

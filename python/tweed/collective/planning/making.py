@@ -10,13 +10,13 @@ from itertools import chain, pairwise
 
 from tweed._core import Topology
 from tweed.collective.chooser import Links
-from tweed.collective.plans import Pick, Plan, plan, rows
+from tweed.collective.planning.candidates import ROOTLESS, candidates
+from tweed.collective.planning.plans import Pick, Plan, plan, rows
+from tweed.collective.planning.predict import USUAL, Host
+from tweed.collective.planning.table import Table
 from tweed.collective.table import COLLECTIVES
 from tweed.collective.topology.check import check
 from tweed.errors import UsageError
-from tweed.plan.candidates import ROOTLESS, candidates
-from tweed.plan.predict import USUAL, Host
-from tweed.plan.table import Table
 
 SIZES = tuple(1 << bits for bits in range(10, 29, 2))
 """Sizes that are predicted if nobody asks for others: 1 KiB to 256 MiB, each four times the one before."""

@@ -8,11 +8,11 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tweed.collective.planning.making import Planned
+from tweed.collective.planning.table import Table
 from tweed.errors import UsageError
 from tweed.files import write_atomic
-from tweed.plan.making import Planned
-from tweed.plan.show import seconds, size, speed
-from tweed.plan.table import Table
+from tweed.report.plan_tables import seconds, size, speed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

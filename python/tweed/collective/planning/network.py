@@ -10,8 +10,8 @@ from typing import Any
 
 from tweed._core import Topology
 from tweed.collective import topology
+from tweed.collective.planning.predict import USUAL, Host
 from tweed.errors import UsageError
-from tweed.plan.predict import USUAL, Host
 
 PAYLOAD = replace(USUAL, header=0)
 """For networks that were measured between ranks: what was counted there is payload."""

@@ -6,10 +6,10 @@ import pytest
 
 from tests.collective.topology.families import ALL
 from tweed.collective import COLLECTIVES, Plan, topology
+from tweed.collective.planning import make
+from tweed.collective.planning.table import ALIKE
 from tweed.collective.topology import Topology
 from tweed.errors import UsageError
-from tweed.plan import make
-from tweed.plan.table import ALIKE
 
 SIZES = (1 << 10, 1 << 18)
 

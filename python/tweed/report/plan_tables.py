@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from tweed.collective.chooser import label
-from tweed.plan.making import Planned
-from tweed.plan.table import Table, Time, Verdict
+from tweed.collective.planning.making import Planned
+from tweed.collective.planning.table import Table, Time, Verdict
 
 _WHY = '"why", a link is busy: the busiest link of the pick, as a share of the predicted time'
 

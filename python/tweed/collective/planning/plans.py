@@ -1,6 +1,6 @@
 """A plan: which builder each collective uses at which size. Rank 0 makes it, everybody uses it.
 
-`plan` here chooses by a formula, for ranks of whose network only the worst link is known; `tweed.plan.make`
+`plan` here chooses by a formula, for ranks of whose network only the worst link is known; `planning.make`
 by the simulator, for a network that is described. Both pick by `chooser.quickest` and give a `Plan`.
 """
 
@@ -97,7 +97,7 @@ class Plan:
 
         Ranks close up. Sizes stay as they were; so does each builder, if it builds quickly and has a schedule
         for what is left. In place of others comes the first of `QUICK` that has one. The quickest schedules
-        for what is left are found by `tweed.plan.make(plan.topology)`, which takes longer.
+        for what is left are found by `tweed.collective.planning.make(plan.topology)`, which takes longer.
 
         Args:
           ranks: those that are gone.

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from tweed._core import Schedule, Topology
 from tweed.collective.chooser import slicing
-from tweed.simulate import run
+from tweed.collective.runs import run
 
 _MESSAGES, _LEAST_SLICES = 100_000, 4
 """Longer runs than of so many messages are not simulated whole. On a torus of 8x8, at 128 MiB, what is

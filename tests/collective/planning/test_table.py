@@ -6,9 +6,9 @@ import pytest
 
 from tests.collective.topology.families import ALL
 from tweed.collective import bounds, build, topology
+from tweed.collective.planning import Table, candidates, predicted
 from tweed.collective.topology import Topology
 from tweed.errors import UsageError
-from tweed.plan import Table, candidates, predicted
 
 SMALL, LARGE = 1 << 10, 1 << 20
 

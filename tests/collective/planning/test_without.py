@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tweed.collective import NETWORK, Plan, plan, topology
+from tweed.collective.planning import make
 from tweed.collective.topology import Topology, survivors
 from tweed.errors import UsageError
-from tweed.plan import make
 
 SIZES = (1 << 10, 1 << 20)
 NETWORKS = [topology.torus(3, 3), topology.mesh(3, 3), topology.star(5), topology.fat_tree(2, 3, 2)]
