@@ -71,23 +71,25 @@ class GradientRun(Run):
         after: Callable[[int], None] = lambda version: None,
         log: str | os.PathLike[str] | None = None,
     ) -> None:
-        """See `Run.serve`. What workers still send is received at the end."""
+        """The server takes `steps` steps by what workers contribute, and at the end receives what they still
+        send. See `Run.serve`."""
         super().serve(steps)
         self._gradients.finish()
 
     def shards(self) -> Iterator[Any]:
-        """See `Run.shards`."""
+        """The shards of this step, in the order of this rank, see `Run.shards`. Raises: UsageError unless the
+        cadence is `ByShards`."""
         if not isinstance(self.strategy.cadence, ByShards):
             return super().shards()
         return self._gradients.shards()
 
     def finish(self) -> None:
-        """See `Run.finish`. What gradients do not keep equal becomes the first rank's."""
+        """Makes the model equal on all ranks: what gradients do not keep so becomes the first rank's."""
         super().finish()
         self._untrained.take_first(self._params)
 
     def detach(self) -> None:
-        """See `Run.detach`."""
+        """Ends the run; linear layers that followed factors are what they were."""
         if self._linears is not None:
             self._linears.remove()
         super().detach()

@@ -52,11 +52,11 @@ class HubWorkerRun(Run):
         return self._worker.over
 
     def report_loss(self, loss: float) -> None:
-        """See `Run.report_loss`."""
+        """Takes the loss of the batch, for a rule by losses: the first one between two exchanges."""
         self._worker.report_loss(float(loss))
 
     def epsilon(self, delta: float = 1e-5) -> float:
-        """See `Run.epsilon`."""
+        """How private the data of this worker are; infinite without `Hub(privacy=...)`, see `Run.epsilon`."""
         hub = self.strategy.hub
         if hub is None or hub.privacy is None:
             return math.inf
@@ -78,7 +78,7 @@ class HubServerRun(Run):
         after: Callable[[int], None] = lambda version: None,
         log: str | os.PathLike[str] | None = None,
     ) -> None:
-        """See `Run.serve`; `steps` do not count."""
+        """Serves until all workers have left, or `commits` are reached; `steps` do not count. See `Run`."""
         for optimizer in self._optimizers:
             warn_of_rate(self.strategy, optimizer)
         if log is not None:
@@ -93,7 +93,7 @@ class HubServerRun(Run):
 
     @property
     def contributions(self) -> Sequence[Contribution]:
-        """Those of the last update: whose, how old, and with which weight each counted, and why."""
+        """The contributions of the last update: whose, how old, with which weight each counted, and why."""
         return self._server.contributions
 
     @property
