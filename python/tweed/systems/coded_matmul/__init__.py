@@ -18,9 +18,10 @@ from __future__ import annotations
 from tweed.data.coding.mds import POINTS
 from tweed.report.notes import Notes
 from tweed.systems import Headline, System
+from tweed.systems.coded_matmul.contenders import CODES, LARGE, MUS, SMALL, THEORY
 from tweed.systems.coded_matmul.measured import condition, costs, quickest_k, simulated, subsets
 from tweed.systems.coded_matmul.measured_live import live
-from tweed.systems.coded_matmul.report import CODES, LARGE, MUS, SMALL, THEORY, study
+from tweed.systems.coded_matmul.report import study
 
 #: Simulated products, and live ones.
 TRIALS, PRODUCTS = 10_000, 200

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from tweed.report.notes import Notes
 from tweed.systems import Headline, System
+from tweed.systems.double_ml.contenders import CONTENDERS, MODELS, TASKS, WORKERS
 from tweed.systems.double_ml.measured import (
     CaseStudy,
     agreement,
@@ -26,7 +27,7 @@ from tweed.systems.double_ml.measured import (
     payloads,
     timed,
 )
-from tweed.systems.double_ml.report import CONTENDERS, MODELS, TASKS, WORKERS, study
+from tweed.systems.double_ml.report import study
 from tweed.systems.double_ml.simulated import simulated
 from tweed.testbed import preload
 

@@ -21,8 +21,9 @@ from tweed.errors import NoTestbed
 from tweed.report.notes import Notes
 from tweed.systems import Headline, System
 from tweed.systems.elastic import checkpoints, member_runs, torchft_members, training
+from tweed.systems.elastic.contenders import OURS, SETTINGS
 from tweed.systems.elastic.overhead import SCALES, overhead
-from tweed.systems.elastic.report import OURS, study
+from tweed.systems.elastic.report import study
 from tweed.testbed.faults import Plan
 
 MB = 10**6
@@ -74,7 +75,7 @@ def experiment(notes: Notes, quick: bool) -> None:
         strikes = member_runs.strikes(workers, counts, seed=workers)
         _struck(notes, OURS, workers, strikes, config)
     kills = member_runs.strikes(4, {"kill": config.torchft_kills}, seed=4)
-    for side, timeouts in torchft_members.SETTINGS.items() if torchft_members.is_there() else ():
+    for side, timeouts in SETTINGS.items() if torchft_members.is_there() else ():
         _struck(notes, side, 4, kills, config, torchft_members.program(timeouts))
     (_, numel), (compute_s, joined_s) = config.numel, config.compute_s
     _in_testbed(notes, "join", lambda: member_runs.joined(numel, joined_s, joiner_mbit=25))

@@ -19,9 +19,10 @@ from itertools import product
 
 from tweed.report.notes import Notes
 from tweed.systems import Headline, System
+from tweed.systems.epsl.contenders import BATCH, CLIENTS, DATA, PARTITIONS, PHIS, STEPS
 from tweed.systems.epsl.measured import Training, drops, rounds, rows, tiny, trained_rounds
 from tweed.systems.epsl.measured_live import live
-from tweed.systems.epsl.report import BATCH, CLIENTS, DATA, PARTITIONS, PHIS, STEPS, study
+from tweed.systems.epsl.report import study
 from tweed.systems.harness.learning_rates import Grid
 from tweed.systems.harness.tuning import tuned
 

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from tweed.report.notes import Line, Notes
 from tweed.systems import Headline, System
+from tweed.systems.fixed_points.contenders import AS_PUBLISHED, PUBLISHED, RATES, SIZES
 from tweed.systems.fixed_points.measured import Linear, Pictures, step_times
-from tweed.systems.fixed_points.report import AS_PUBLISHED, PUBLISHED, RATES, SIZES, study
+from tweed.systems.fixed_points.report import study
 from tweed.systems.harness.learning_rates import Grid
 from tweed.systems.harness.tuning import together, tuned
 

@@ -9,16 +9,14 @@ links and sizes, puts every builder that fits beside it, and shows how far each 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tweed.collective.builder import Builder
 from tweed.collective.chooser import fitting
-from tweed.report.notes import Line, Notes
-from tweed.report.study import Study
+from tweed.report.notes import Notes
 from tweed.simulate import models
 from tweed.systems import Headline, System
-from tweed.systems.multitree import report
+from tweed.systems.multitree.report import study
 from tweed.systems.multitree.schedules import (
     ELSEWHERE,
     LARGE,
@@ -124,14 +122,6 @@ def _beside_bounds(notes: Notes, name: str) -> None:
     for collective, builders in sides.items():
         for row in (row for row in fitting(collective, network(name)) if row.name in builders):
             timed(notes, row, Cell(name, collective, row.name), [LARGE])
-
-
-def study(lines: Sequence[Line]) -> Study:
-    """The report of the notes' lines."""
-    lead = (
-        "Which schedule for which network: MultiTree, what was there before, what came after, and the bounds."
-    )
-    return Study("MultiTree: the schedule fits the network", lead, report.sections(lines))
 
 
 SYSTEM = System(
