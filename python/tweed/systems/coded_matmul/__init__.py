@@ -8,6 +8,7 @@ The paper's claim: where running times have exponential tails, coded products ar
 uncoded ones. Here the model of delays is simulated, beside replication and speculation. What coding costs is
 measured. Live workers sleep delays that the model draws.
 
+contenders      what is compared
 measured        what coding costs, and times by the model of delays
 measured_live   products by live workers
 report          goals and tables

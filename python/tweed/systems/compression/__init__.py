@@ -4,6 +4,10 @@ Ours, of all parts side by side. Four workers train the Fashion-MNIST network of
 real. Measured are the accuracy over steps of whole trainings, the time per step of all sides in turns behind
 shaped links, and bytes; from those comes the time to the accuracy that DDP reaches. Every side has the best
 learning rate of a search of its own.
+
+contenders          sides and places
+report              goals, tables and plots
+report_step_times   README's picture
 """
 
 from __future__ import annotations

@@ -9,16 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from tweed.report import charts
-from tweed.report.comparison import (
-    Goal,
-    goals,
-    in_points,
-    number,
-    of_points,
-    of_ratios,
-    rule,
-    times,
-)
+from tweed.report.comparison import Goal, goals, in_points, number, of_points, of_ratios, rule, times
 from tweed.report.notes import Line, differences, find, values, where
 from tweed.report.plots import STYLES, svg
 from tweed.report.study import Plot, Section, Study, Table

@@ -7,6 +7,12 @@ threshold that a controller holds, `dct(sparsity, life_span)` as published. `twe
 The claims: at 99 % sparsity models train as if dense; a threshold that is found once per thousand steps
 serves as well as one found at each, and the work falls by about that factor; a hundred times fewer bytes
 between data parallel workers, twenty times fewer between stages.
+
+contenders   sides and cuts
+two_stages   a model in two stages
+encoding     what compression takes on this machine
+counted      how many values a codec sends
+report       goals, tables and plots
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ The paper's claim: all fits run at once as functions, so that an estimate takes 
 memory trades time for cost. Here as many workers as cores run live, more slots and the bill are simulated
 from the measured durations of fits.
 
+contenders  what is compared
 measured    what the experiment measures
 simulated   slots and bills, from those durations
 report      goals, tables and plot of it

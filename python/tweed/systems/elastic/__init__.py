@@ -8,6 +8,15 @@ What is to be shown: a loss costs a step a fraction of a second where torchft wa
 model is the one of a run in which nobody dies; who joins, and checkpoints, hold up nobody. In a testbed of
 100 Mbit/s with gradients that are computed by a sleep, and on loopback with a model that is trained.
 Simulated members are in `tests/simulate/elastic_soak.py` and in `crates/sim/examples/members.rs`.
+
+contenders        members that are compared
+member_runs       members in a testbed that faults befall, and what a join costs
+watched           what the lives of members write, and who is in, from the launcher
+training          members that faults befall, and the model of a run in which nobody dies
+overhead          what it costs to be members where nobody is lost
+checkpoints       how long a checkpoint holds a loop up
+torchft_members   torchft's members, which the same befalls
+report            goals and tables
 """
 
 from __future__ import annotations

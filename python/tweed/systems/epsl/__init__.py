@@ -8,6 +8,7 @@ The paper's claim: much shorter rounds than parallel, federated and sequential s
 accuracy. Here rounds are simulated by the paper's model of the radio; live ones cross a testbed whose
 server's port is what is short, with UDP multicast.
 
+contenders      what is compared
 measured        what is learned, and rounds by the model of the radio
 measured_live   rounds over links that are short at the server, and at clients
 report          goals and tables

@@ -7,6 +7,7 @@ sum of outer products, so the exchange `factors` sends it as its factors where t
 The paper's claim: the reparameterised and the linearised rule learn where the gradient is unstable, in fewer
 steps, and a linearised step needs no inverse.
 
+contenders  what is compared
 measured   what rules learn, and how long their steps take
 report     goals and tables
 """

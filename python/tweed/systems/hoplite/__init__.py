@@ -7,6 +7,15 @@ outlives any of them, shapes and blocks follow what is measured, a repair may ke
 The paper's claim: broadcast and reduce near the time of the bytes over one link, whoever comes when, and a
 death that costs no restart; so asynchronous SGD is up to 7.8 times as fast as on Ray, and serving 3.3 times.
 Here collectives and applications run live between raylets beside what Ray has, and a worker dies in them.
+
+contenders     what is simulated and run
+plans          the planner, simulated
+collectives    between raylets, beside what Ray has
+sides          what each side does
+applications   a server and workers, beside Ray's objects
+ensemble       the models that serving asks
+training       SGD on data, by the first gradients or by all
+report         goals and tables
 """
 
 from __future__ import annotations

@@ -8,6 +8,11 @@ The paper's claim: with 8 workers and a server, up to 30 times the training thro
 control on lossy networks, at the same final accuracy. The experiment runs this strategy over LTP and over
 the kernel's TCP: the same gradients, the same server, the same links. DCTCP is left out: this kernel has none
 and no switch here marks packets.
+
+contenders           sides, places and variants
+exchange_benchmark   an exchange over a network beside others, with recorded gradients
+training_runs        whole runs of `tweed train`
+report               goals, tables and plots
 """
 
 from __future__ import annotations

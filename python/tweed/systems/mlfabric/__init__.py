@@ -7,6 +7,11 @@ Parts: a `Hub` that commits after each gradient, the order `BoundedDelay`, the a
 The paper's claim: up to 3 times quicker than training in step on clusters whose computers and links are
 uneven and change. Its settings C1 to C3, N-static and N-dynamic are known by name only: what they are here is
 ours (`simulate.disturbances`).
+
+contenders         who is compared, and where
+cluster_training   trainings on uneven clusters, on a virtual clock
+order_quality      orders beside the best one
+report             goals, tables and plots
 """
 
 from __future__ import annotations

@@ -5,6 +5,9 @@ Parts: the builder `multitree`; its baselines and successors are rows of the sam
 The paper's claim: on an 8x8 torus all-reduces of real models are 2.3 times as fast as over a ring and 1.56
 times as fast as over a 2D ring; small messages gain on switches too. The experiment has the paper's networks,
 links and sizes, puts every builder that fits beside it, and shows how far each is from what the links allow.
+
+schedules   schedules on networks: times, bounds, growth
+report      tables and plots; goals are in report_goals, bounds in report_bounds
 """
 
 from __future__ import annotations

@@ -10,6 +10,10 @@ Fashion-MNIST, once through: other pictures, harder, and fewer slots, so figures
 be compared, only those within a table. MNIST could not be had: Debian has no package of it, and no Python
 package was found that contains it.
 Every way has the learning rate that is best for it; the paper's are not published.
+
+contenders        learners and points
+online_learning   many clients that learn from a stream, a sample each
+report            goals, tables and plots
 """
 
 from __future__ import annotations

@@ -9,6 +9,11 @@ The paper's claim: gradient descent's order of convergence with fewer messages, 
 than the best methods before. The paper's problems are not public: these are made in the style of LAG's. The
 experiment counts messages to a gap beside gradient descent and LAG, each at the learning rate at which it
 needs fewest; with exact and stochastic gradients, disturbed channels and live ranks; and counts the waiting.
+
+contenders   methods and live sides
+descent      gradient descent in which ranks are silent now and then, simulated and live
+descents     many of these as sides of a comparison
+report       goals and tables
 """
 
 from __future__ import annotations

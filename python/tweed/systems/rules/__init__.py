@@ -14,9 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from tweed.aggregate import (
-    All,
-)
+from tweed.aggregate import All
 from tweed.collective import Hub
 from tweed.report.notes import Line, Notes
 from tweed.simulate.attacks import SUITE, Alie, Attack, Ipm, Tuned

@@ -6,17 +6,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from tweed.report import charts
-from tweed.report.comparison import (
-    Goal,
-    goals,
-    in_points,
-    missing,
-    of_points,
-    of_ratios,
-    rule,
-    share,
-    spread,
-)
+from tweed.report.comparison import Goal, goals, in_points, missing, of_points, of_ratios, rule, share, spread
 from tweed.report.notes import Line, differences, mean_curve, values, where
 from tweed.report.plots import svg
 from tweed.report.study import Plot, Section, Study, Table

@@ -8,6 +8,10 @@ and schemes in `data.coding.times`. Load and messages adapt: `data.coding.times.
 The paper's claim: what slow workers did finish is not thrown away, and an iteration ends earlier; which
 scheme is best depends on what a message costs. Here iterations are simulated, with the paper's stragglers,
 and live ranks sleep as long as these.
+
+contenders       live sides, and models of stragglers
+shard_training   live ranks that sleep
+report           goals and tables
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ stages by `tweed.torch.stage_link`, as gradients are.
 The paper's claim: feedback weights that stay as they were drawn do, and test accuracy is above that of DTP,
 whose feedback weights are trained. That training is most of DTP's time, and of its bytes.
 
+contenders      what is compared
 measured        what is learned, and how long steps take
 measured_live   bytes on a link, and a pipeline
 report          goals and tables

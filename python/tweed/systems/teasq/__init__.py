@@ -8,6 +8,10 @@ not models, so that what is left out can be sent later (error feedback); models 
 The paper's claim: up to 16.67 points more accuracy than FedAvg and its like, in up to half the time; labels
 unevenly spread. Exact forms are from memory: the cache's mean has a weight per contribution here, by its own
 delay; "as published" are differences on the way up and sparse models on the way down.
+
+contenders   methods
+tightening   how strongly may be compressed: a greedy search over ordered settings
+report       goals, tables and plots
 """
 
 from __future__ import annotations
@@ -23,15 +27,7 @@ from tweed.systems.harness import hub_training
 from tweed.systems.harness.hub_training import Config, Devices, reached_s
 from tweed.systems.harness.learning_rates import SEARCH_SEED, Grid
 from tweed.systems.harness.tuning import Side, tuned
-from tweed.systems.teasq.contenders import (
-    LADDERS,
-    STEPS,
-    TARGET,
-    TASKS,
-    Contender,
-    codec,
-    contenders,
-)
+from tweed.systems.teasq.contenders import LADDERS, STEPS, TARGET, TASKS, Contender, codec, contenders
 from tweed.systems.teasq.report import study
 from tweed.systems.teasq.tightening import Place, tighten
 
