@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tweed
-from tests.attach.nets import make
+from tests.hooks.nets import make
 from tweed.collective import Hub
 from tweed.errors import UsageError
 from tweed.strategy import Strategy

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from tweed.systems.ltp import SEEDS, STEPS, VARIANTS
-from tweed.systems.ltp.report import GRID, SHALLOW, SIDES
+from tweed.systems.ltp import SEEDS, STEPS
+from tweed.systems.ltp.contenders import GRID, SHALLOW, SIDES, VARIANTS
 
 BOUND_S, WORDS = 0.1, "100 Mbit/s per worker"
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tweed.recipes.named import named_strategy
-from tweed.systems import compression
-from tweed.systems.choosing import LOSSES, RATES, TYPED, UNKNOWN, place, quickest, sections
+from tweed.systems.choosing import UNKNOWN, quickest, sections
+from tweed.systems.compression.contenders import LOSSES, RATES, place
+from tweed.systems.compression.report import ALL_WORDS
 from tweed.systems.compression.report_step_times import draw
 from tweed.systems.harness.time_to_accuracy import DDP
 
@@ -52,7 +52,7 @@ def test_what_links_lose_is_a_place_of_its_own() -> None:
 
 
 def test_at_the_fastest_rate_all_sides_have_turns_of_their_own() -> None:
-    assert [place(rate, "0 %") for rate in RATES] == [*compression.RATES, "10gbit,loss=0%"]
+    assert [place(rate, "0 %") for rate in ALL_WORDS] == [*RATES, "10gbit,loss=0%"]
 
 
 def test_what_nobody_measured_is_called_so() -> None:
@@ -61,7 +61,7 @@ def test_what_nobody_measured_is_called_so() -> None:
 
 def test_all_rates_and_losses_are_there() -> None:
     names = list(rows([], []))
-    wanted = [f"{rate}, {loss} lost" for rate in RATES.values() for loss in LOSSES]
+    wanted = [f"{rate}, {loss} lost" for rate in ALL_WORDS.values() for loss in LOSSES]
     assert [start for start in wanted if not any(name.startswith(start) for name in names)] == []
 
 
@@ -71,12 +71,6 @@ def test_a_transport_counts_where_it_did_not_fail() -> None:
     lines = [place | {"side": side, "failed": failed, "steps_s": [each]} for side, failed, each in sides]
     cells = rows([], lines)["100 Mbit/s, 3 % lost, round trips of 40 ms"]
     assert (cells[:2], cells[4:6]) == (["TCP, bbr", "200 ms"], ["TCP, bbr", "200 ms"])
-
-
-def test_names_are_those_of_what_was_measured() -> None:
-    measured = {method.label: method.how for method in compression.methods()}
-    named = {side: named_strategy(text) for side, text in TYPED.items()}
-    assert named == {side: measured[side] for side in TYPED}
 
 
 def test_the_picture_has_what_was_timed() -> None:

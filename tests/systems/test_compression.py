@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.systems.test_ltp import FACTS
 
+from tests.systems.ltp.test_ltp import FACTS
 from tweed.report import study
 from tweed.strategy import Strategy
-from tweed.systems.compression import FULL, RATES, SEEDS, SYSTEM, methods
+from tweed.systems.compression import FULL, SEEDS, SYSTEM
 from tweed.systems.compression import report as found_by
-from tweed.systems.compression.report import DILOCO, LADDER, PEERS
+from tweed.systems.compression.contenders import DILOCO, LADDER, METHODS, PEERS, RATES
 from tweed.systems.harness import time_to_accuracy
 from tweed.systems.harness.time_to_accuracy import ALONE, DDP
 from tweed.systems.harness.training import Config
@@ -117,24 +117,24 @@ def test_our_best_is_picked_by_other_seeds_than_it_is_judged_by() -> None:
 
 def test_the_report_names_all_sides_and_needs_nothing_else() -> None:
     curve = [(192, 0.7), (384, 0.85)]
-    sides = methods()
-    lines = [step_times(side.label, 0.1, rate) for rate in RATES for side in sides]
-    lines += [training(side.label, curve, seed) for seed in SEEDS for side in sides if side.label != ALONE]
+    sides = METHODS
+    lines = [step_times(side.key, 0.1, rate) for rate in RATES for side in sides]
+    lines += [training(side.key, curve, seed) for seed in SEEDS for side in sides if side.key != ALONE]
     page = study.page(SYSTEM.study(lines), FACTS)
     assert "src=" not in page and page.count("<svg") == 2
     for side in sides:
-        assert side.label in page
+        assert side.key in page
 
 
 def test_sides_are_told_apart_and_the_named_ones_are_there() -> None:
-    labels = [side.label for side in methods()]
+    labels = [side.key for side in METHODS]
     assert len(set(labels)) == len(labels)
     assert {*LADDER, *PEERS, *FULL, ALONE} <= set(labels)
     peers = ("alone", "ddp", "powersgd")
-    assert all(side.how in peers or isinstance(side.how, Strategy) for side in methods())
+    assert all(side.how in peers or isinstance(side.how, Strategy) for side in METHODS)
 
 
 def test_periods_are_whole_rounds_of_the_cadence() -> None:
-    for side in methods():
+    for side in METHODS:
         if isinstance(side.how, Strategy):
             assert side.period % getattr(side.how.cadence, "every", 1) == 0

@@ -15,7 +15,7 @@ from tweed.simulate.flat import Flat
 from tweed.simulate.workers import Workers
 from tweed.strategy import Strategy
 from tweed.systems import system
-from tweed.systems.cser import DENSE, METHODS, strategy
+from tweed.systems.cser.contenders import DENSE, METHODS, strategy
 
 STEPS = 12
 BLOCKS = RandomBlocks(4, block=16)

@@ -11,7 +11,9 @@ from tweed.recipes import dct, every_step
 from tweed.simulate.workers import Workers
 from tweed.strategy import Strategy
 from tweed.systems import system
-from tweed.systems.dct.report import HELD, per_step, sent
+from tweed.systems.dct.contenders import HELD
+from tweed.systems.dct.counted import sent
+from tweed.systems.dct.report import per_step
 
 SPEC = Spec(((400, 10), (300,)))
 

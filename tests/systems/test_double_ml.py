@@ -10,18 +10,9 @@ import pytest
 
 from tweed.report.notes import Notes, find, where
 from tweed.report.study import markdown
+from tweed.systems.double_ml.contenders import CAPS, CONTENDERS, FOLDS, MEMORIES_MB, MODELS, SLOTS, TASKS
 from tweed.systems.double_ml.measured import in_turn, is_first
-from tweed.systems.double_ml.report import (
-    CAPS,
-    CONTENDERS,
-    FOLDS,
-    MEMORIES_MB,
-    MODELS,
-    SLOTS,
-    TASKS,
-    study,
-    verdicts,
-)
+from tweed.systems.double_ml.report import study, verdicts
 from tweed.systems.double_ml.simulated import simulated
 
 Lines = list[dict[str, Any]]

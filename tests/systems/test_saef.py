@@ -12,7 +12,7 @@ from tweed.recipes import saef
 from tweed.simulate.workers import Workers
 from tweed.strategy import Strategy
 from tweed.systems import system
-from tweed.systems.saef import BUDGET, FRACTIONS, MISMATCH, federated
+from tweed.systems.saef.contenders import BUDGET, FRACTIONS, MISMATCH, federated
 
 STEPS = 12
 

@@ -8,36 +8,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from tweed.report.comparison import number
 from tweed.report.notes import Line, find, where
 from tweed.report.study import Section, Table
-from tweed.systems.compression import report as compression
+from tweed.systems.compression.contenders import LOSSES, NAMED, POWERSGD, place
+from tweed.systems.compression.report import ALL_WORDS
 from tweed.systems.harness.time_to_accuracy import DDP, step_s, trainings
-from tweed.systems.ltp import report as ltp
+from tweed.systems.ltp import contenders as ltp
 
 UNKNOWN = "not measured"
-#: By side of compression.md, what to type; the others have no name.
-TYPED = {
-    compression.EVERY: "every_step",
-    "DCT": "dct(sparsity=0.99)",
-    "CSER": "cser(ratio=256, reset_ratio=16, every=32)",
-    "SAEF": "saef(density=0.01, average_every=32)",
-    compression.FED: "local_top_k(every=8, density=0.1)",
-    compression.SIGNED: "local_sign:8",
-    "local 4, top-k 5 %, memory": "local_top_k(every=4, density=0.05)",
-    compression.AUTO: "auto(every=8)",
-    compression.DILOCO: "diloco(every=32)",
-    compression.OFTEN: "diloco(every=8)",
-    compression.SPARSE: "local_top_k(every=16, density=0.03, bits=2)",
-}
 #: By side of ltp.md.
 OVER = {ltp.OURS: "`ltp(server=0)`", ltp.LOSSLESS: "`ltp(server=0, lossless=True)`"}
 OVER |= {peer: f"TCP, {peer}" for peer in ltp.PEERS}
-RATES = {**compression.WORDS, "10gbit": "10 Gbit/s"}
-LOSSES = ("0 %", "0.1 %", "1 %", "3 %")
 #: The rate of workers in ltp.md, and the round trips that are shown.
 LTP_RATE, ROUND_TRIPS_MS = "100mbit", ("0.1", "40")
 #: Points by which the accuracy of what is named may be below DDP's.
 POINTS = 0.5
 #: What stands beside it: torch's own, where they were timed.
-PEERS = (DDP, "DDP, PowerSGD")
+PEERS = (DDP, POWERSGD)
 
 
 def sections(compressed: Sequence[Line], exchanged: Sequence[Line]) -> list[Section]:
@@ -49,7 +34,9 @@ def sections(compressed: Sequence[Line], exchanged: Sequence[Line]) -> list[Sect
     """
     measures = ["a step", "sent per step", "accuracy"]
     head = ["network", "quickest", *measures, "beside it", *measures]
-    rows = [row for rate in RATES for loss in LOSSES for row in _network(compressed, exchanged, rate, loss)]
+    rows = [
+        row for rate in ALL_WORDS for loss in LOSSES for row in _network(compressed, exchanged, rate, loss)
+    ]
     return [
         Section("By network", tables=[Table("", head, rows)]),
         Section("By strategy, where nothing is lost", tables=[_strategies(compressed)]),
@@ -61,8 +48,8 @@ def _network(
     compressed: Sequence[Line], exchanged: Sequence[Line], rate: str, loss: str
 ) -> Iterator[list[str]]:
     """What is quickest, and the peer that was measured beside it."""
-    name, there = f"{RATES[rate]}, {loss} lost", place(rate, loss)
-    both = [quickest(compressed, there, sides) for sides in (TYPED, PEERS)]
+    name, there = f"{ALL_WORDS[rate]}, {loss} lost", place(rate, loss)
+    both = [quickest(compressed, there, sides) for sides in (NAMED, PEERS)]
     yield [name, *(cell for side in both for cell in _cells(compressed, side, there))]
     for round_trip in ROUND_TRIPS_MS if rate == LTP_RATE and loss != LOSSES[0] else ():
         steps = _steps_s(exchanged, ltp.Place(loss, round_trip))
@@ -75,16 +62,7 @@ def _first(seconds: Mapping[str, float], sides: Iterable[str]) -> str | None:
     return min((side for side in sides if side in seconds), key=lambda side: seconds[side], default=None)
 
 
-def place(rate: str, loss: str) -> str:
-    """Where sides had turns, as notes of `tweed reproduce compression` have it.
-
-    Rates that its own page has go by their names where nothing is lost.
-    """
-    is_theirs = rate in compression.WORDS and loss == LOSSES[0]
-    return rate if is_theirs else f"{rate},loss={loss.replace(' ', '')}"
-
-
-def quickest(lines: Sequence[Line], rate: str, sides: Iterable[str] = TYPED) -> str | None:
+def quickest(lines: Sequence[Line], rate: str, sides: Iterable[str] = NAMED) -> str | None:
     """The side with the shortest step, of these that were timed and learn as DDP does."""
     least = accuracy(lines, DDP)
     timed = {side: step_s(lines, side, rate) for side in sides}
@@ -107,7 +85,7 @@ def _cells(lines: Sequence[Line], side: str | None, rate: str) -> list[str]:
     timed = None if side is None else find(lines, kind="step_times", side=side, rate=rate)
     if side is None or timed is None:
         return [side or UNKNOWN, *[UNKNOWN] * 3]
-    name = f"`{TYPED[side]}`" if side in TYPED else side
+    name = f"`{NAMED[side]}`" if side in NAMED else side
     sent = f"{number(timed['link_bytes'] / sum(timed['steps']) / 1000)} KB"
     return [name, _ms(step_s(lines, side, rate)), sent, _percent(accuracy(lines, side))]
 
@@ -133,11 +111,11 @@ def _steps_s(lines: Sequence[Line], place: ltp.Place) -> dict[str, float]:
 
 def _strategies(lines: Sequence[Line]) -> Table:
     rows = []
-    for side in (*PEERS, *TYPED):
-        times = [_ms(step_s(lines, side, place(rate, LOSSES[0]))) for rate in RATES]
+    for side in (*PEERS, *NAMED):
+        times = [_ms(step_s(lines, side, place(rate, LOSSES[0]))) for rate in ALL_WORDS]
         name, _, sent, reached = _cells(lines, side, "10mbit")
         rows.append([name, reached, sent, *times])
-    steps = [f"a step at {rate}" for rate in RATES.values()]
+    steps = [f"a step at {rate}" for rate in ALL_WORDS.values()]
     head = ["strategy", "accuracy", "sent per step, at 10 Mbit/s", *steps]
     return Table("", head, rows)
 

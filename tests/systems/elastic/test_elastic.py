@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tweed.report.study import markdown
-from tweed.systems.elastic.report import LATE_S, OURS, study, verdicts
-from tweed.systems.elastic.torchft_members import SETTINGS
+from tweed.systems.elastic.contenders import OURS, SETTINGS
+from tweed.systems.elastic.report import LATE_S, study, verdicts
 
 
 def struck(what: str, late_s: list[float], side: str = OURS, workers: int = 4) -> dict[str, Any]:

@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 
 from tweed.errors import UsageError
-from tweed.systems.hoplite.applications import (
-    APPLICATIONS,
-    RayServer,
-    answer_of,
-    bound,
-    compute_of,
-    measure,
-)
+from tweed.systems.hoplite.applications import APPLICATIONS, RayServer, answer_of, bound, compute_of, measure
 from tweed.systems.hoplite.ensemble import PIXELS, classes, query, scores
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tweed.systems.harness.benchmark import SLOW_S, Config
-from tweed.systems.ltp import side
+from tweed.systems.ltp.contenders import SEVERAL, SIDES
 from tweed.systems.ltp.exchange_benchmark import OfRank, Workload, exchange, of_ranks
 from tweed.testbed import Network, preload
 
@@ -40,7 +40,7 @@ def test_a_side_that_failed_keeps_the_steps_that_all_ended() -> None:
 
 @pytest.mark.usefixtures("namespaces")
 def test_sides_take_turns_over_one_network() -> None:
-    sides = [side(label) for label in ("ltp", "cubic", "bbr ×4")]
+    sides = [SIDES["ltp"], SIDES["cubic"], SEVERAL["bbr ×4"]]
     config = Config(rounds=2, seconds=0.05, least=0, most=6, settle=True)
     cells = exchange(Network(rate_bits=1e8, loss=0.001), 2, sides, WORKLOAD, config)
     assert [cell.side for cell in cells] == ["ltp", "cubic", "bbr ×4"]

@@ -13,8 +13,8 @@ from tweed.errors import UsageError
 from tweed.report import charts, comparison, study
 from tweed.report.plots import svg
 from tweed.systems import SYSTEMS, system
-from tweed.systems.ltp import SEVERAL, over, side
-from tweed.systems.ltp.report import GRID, OURS, SIDES, Place, verdicts
+from tweed.systems.ltp.contenders import GRID, OURS, SEVERAL, SIDES, Place, over
+from tweed.systems.ltp.report import verdicts
 
 every_system = pytest.mark.parametrize("name", SYSTEMS)
 FACTS: dict[str, Any] = {
@@ -163,9 +163,9 @@ def test_equal_figures_give_equal_plots() -> None:
 
 
 def test_sides_differ_in_what_they_run_over_alone() -> None:
-    strategies = {label: side(label).strategy for label in (*SIDES, *SEVERAL)}
+    strategies = {label: side.strategy for label, side in {**SIDES, **SEVERAL}.items()}
     assert {strategy.collective for strategy in strategies.values()} == {strategies[OURS].collective}
     assert {strategy.exchange for strategy in strategies.values()} == {"gradient"}
-    assert side("reno").environment["TWEED_STREAMS"] == "1"
-    assert side("bbr ×4").environment["TWEED_CONGESTION"] == "bbr"
-    assert side("bbr ×4").environment["TWEED_STREAMS"] == "4"
+    assert SIDES["reno"].environment["TWEED_STREAMS"] == "1"
+    assert SEVERAL["bbr ×4"].environment["TWEED_CONGESTION"] == "bbr"
+    assert SEVERAL["bbr ×4"].environment["TWEED_STREAMS"] == "4"

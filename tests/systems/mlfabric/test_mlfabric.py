@@ -8,19 +8,8 @@ import pytest
 
 from tweed.report.notes import Line
 from tweed.systems.mlfabric.cluster_training import Place
-from tweed.systems.mlfabric.report import (
-    ASYNC,
-    MAP,
-    MILD,
-    OURS,
-    RING,
-    SMALL,
-    SPARE,
-    WIDE,
-    best,
-    sooner,
-    study,
-)
+from tweed.systems.mlfabric.contenders import ASYNC, MAP, MILD, OURS, RING, SMALL, SPARES, WIDE
+from tweed.systems.mlfabric.report import best, sooner, study
 
 
 def run(place: Place, name: str, seed: int, there_s: float | None, **more: Any) -> Line:
@@ -45,7 +34,7 @@ def test_times_count_to_the_end_for_who_is_never_there() -> None:
 
 
 def test_the_best_rival_is_that_of_the_search() -> None:
-    names = [SPARE.format(3), SPARE.format(6)]
+    names = [SPARES[3], SPARES[6]]
     lines = [search(SMALL, names[0], -50.0), search(SMALL, names[1], -40.0), search(WIDE, names[0], -1.0)]
     assert best(lines, SMALL, names) == names[1] and best(lines, WIDE, names) == names[0]
     assert best(lines, MILD, names) is None

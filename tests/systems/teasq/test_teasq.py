@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tweed.report.notes import Line
-from tweed.systems.teasq.report import OURS, TARGET, WHOLE, apart, best, sooner, study
+from tweed.systems.teasq.contenders import OURS, TARGET, WHOLE
+from tweed.systems.teasq.report import apart, best, sooner, study
 
 
 def run(side: str, seed: int, there_s: float | None, level: float = 0.8) -> Line:

@@ -8,6 +8,7 @@ The paper's claim: where running times have exponential tails, coded products ar
 uncoded ones. Here the model of delays is simulated, beside replication and speculation. What coding costs is
 measured. Live workers sleep delays that the model draws.
 
+contenders      what is compared
 measured        what coding costs, and times by the model of delays
 measured_live   products by live workers
 report          goals and tables
@@ -18,9 +19,10 @@ from __future__ import annotations
 from tweed.data.coding.mds import POINTS
 from tweed.report.notes import Notes
 from tweed.systems import Headline, System
+from tweed.systems.coded_matmul.contenders import CODES, LARGE, MUS, SMALL, THEORY
 from tweed.systems.coded_matmul.measured import condition, costs, quickest_k, simulated, subsets
 from tweed.systems.coded_matmul.measured_live import live
-from tweed.systems.coded_matmul.report import CODES, LARGE, MUS, SMALL, THEORY, study
+from tweed.systems.coded_matmul.report import study
 
 #: Simulated products, and live ones.
 TRIALS, PRODUCTS = 10_000, 200

@@ -11,17 +11,11 @@ from tweed.data.coding.times import Stragglers
 from tweed.report.comparison import Goal, goals, missing, number
 from tweed.report.notes import Line, find, values, where
 from tweed.report.study import Section, Study, Table
+from tweed.systems.coded_matmul.contenders import LARGE, MUS, SMALL, THEORY
 from tweed.systems.coded_matmul.measured_live import drawn_s
 
 #: The day since when the goals stand.
 FIXED = "2026-11-28"
-#: Codes of which all subsets are decoded; the large one; workers of the small cluster.
-CODES = ((8, 6), (12, 6), (12, 9))
-LARGE, SMALL = (100, 69), 8
-#: By workers, the rates of delays that are looked at, where `alpha` is a second.
-MUS = {100: (0.5, 1.0, 2.0), 8: (0.5, 1.0)}
-#: By rate, how many times as quick as uncoded 8 coded workers are in theory.
-THEORY = {1.0: 1.26, 0.5: 1.45}
 #: How far a product may be off, beside its largest value.
 OFF = {"float64": 1e-10, "float32": 1e-4}
 #: Products among which the time of encoding is shared.

@@ -11,15 +11,16 @@ from matplotlib.ticker import FuncFormatter
 
 from tweed.report.notes import Line
 from tweed.report.plots import LOOK, STYLES
-from tweed.systems.choosing import RATES, place
+from tweed.systems.compression.contenders import EVERY, FOUR, POWERSGD, place
+from tweed.systems.compression.report import ALL_WORDS
 from tweed.systems.harness.time_to_accuracy import DDP, step_s
 
 #: By side of compression.md, the words beside its line: ours first, as in all plots.
 SHOWN = {
-    "local 4, top-k 5 %, memory": 'tweed, "local_top_k(every=4, density=0.05)"',
-    "every step": 'tweed, "every_step"',
+    FOUR: 'tweed, "local_top_k(every=4, density=0.05)"',
+    EVERY: 'tweed, "every_step"',
     DDP: DDP,
-    "DDP, PowerSGD": "DDP on Gloo, with its PowerSGD hook",
+    POWERSGD: "DDP on Gloo, with its PowerSGD hook",
 }
 LOSSES = {"0 %": "No packet is lost", "3 %": "3 % of packets are lost"}
 
@@ -42,12 +43,12 @@ def draw(lines: Sequence[Line]) -> Figure:
 def _sides(axes: Axes, lines: Sequence[Line], loss: str) -> None:
     """A line per side, over all rates at which it was timed."""
     for (side, name), (colour, dashes, marker) in zip(SHOWN.items(), STYLES, strict=False):
-        timed = [step_s(lines, side, place(rate, loss)) for rate in RATES]
+        timed = [step_s(lines, side, place(rate, loss)) for rate in ALL_WORDS]
         known = [(number, seconds) for number, seconds in enumerate(timed) if seconds is not None]
         if not known:
             continue
         axes.plot(*zip(*known, strict=True), dashes, color=colour, marker=marker, markersize=5, label=name)
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g}"))
-    axes.set_xticks(range(len(RATES)), list(RATES.values()))
+    axes.set_xticks(range(len(ALL_WORDS)), list(ALL_WORDS.values()))
     axes.margins(x=0.08)

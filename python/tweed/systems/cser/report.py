@@ -6,12 +6,16 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from tweed.report import charts
-from tweed.report.comparison import rule, spread
-from tweed.report.notes import Line, mean, values, where
+from tweed.report.comparison import Goal, goals, missing, of_points, rule, spread
+from tweed.report.notes import Line, differences, mean, values, where
 from tweed.report.plots import svg
-from tweed.report.study import Plot, Section, Table
+from tweed.report.study import Plot, Section, Study, Table
+from tweed.systems.cser.contenders import ORDER, SIDES, WORKERS
 
-SIDES = ("CSER", "CSEA", "CSER-PL", "QSparse-local-SGD", "EF-SGD")
+#: The day since when the goals stand.
+FIXED = "2026-11-23"
+#: At least as good: not worse by so many points.
+POINTS = 0.5
 
 WORDS = (
     "Accuracy is that of the average of all workers' models, in the mean over seeds; ± half of the range. "
@@ -21,6 +25,15 @@ WORDS = (
     "Bytes are those of packets that were packed, each worker's own, beside those of all steps in full.",
     "No network takes part: workers are virtual, and run the code that runs live.",
 )
+
+
+def study(lines: Sequence[Line]) -> Study:
+    """The report of the notes' lines."""
+    lines = where(lines, kind="training")
+    found = [goal for task in values(lines, "task") for goal in _goals(where(lines, task=task), task)]
+    first = Section("Goals", tables=[goals([*found, _formula(lines)], fixed=FIXED)])
+    lead = f"{WORKERS} workers average the same few bytes by six methods: who learns most?"
+    return Study("CSER: what is not sent is applied at once", lead, [first, *sections(lines)])
 
 
 def sections(lines: Sequence[Line]) -> list[Section]:
@@ -74,3 +87,24 @@ def _lengths(lines: Sequence[Line]) -> Iterator[str]:
             f"{task}: {steps} steps of {batch} samples per worker. At compression R each value is averaged "
             f"some {steps} / R times in all: at 1,024 times most values never are."
         )
+
+
+def _goals(lines: Sequence[Line], task: str) -> Iterator[Goal]:
+    """The goals of one task."""
+    for ratio in sorted({line["ratio"] for line in lines if line["ratio"] > 1}):
+        for better, worse in ORDER:
+            mine, theirs = (where(lines, ratio=ratio, method=label) for label in (better, worse))
+            goal = f"{task}, {ratio}×: {better} at least as good as {worse} (within {POINTS} points)"
+            yield of_points(goal, differences(mine, theirs), -POINTS)
+        goal = f"{task}, {ratio}×: the average of CSER's models is better than one of them"
+        mine = where(lines, ratio=ratio, method="CSER")
+        yield of_points(goal, [100 * (line["accuracy"] - line["local_accuracy"]) for line in mine], 0.0)
+
+
+def _formula(lines: Sequence[Line]) -> Goal:
+    goal = "bytes within 1 % of 1 / ratio + 1 / (every × reset ratio), for every method"
+    compressed = [line for line in lines if line["ratio"] > 1 and not line["diverged"]]
+    if not compressed:
+        return missing(goal)
+    worst = max(abs(line["up_share"] * line["ratio"] - 1) for line in compressed)
+    return goal, f"at most {worst:.2%} off", worst <= 0.01

@@ -7,45 +7,36 @@ threshold that a controller holds, `dct(sparsity, life_span)` as published. `twe
 The claims: at 99 % sparsity models train as if dense; a threshold that is found once per thousand steps
 serves as well as one found at each, and the work falls by about that factor; a hundred times fewer bytes
 between data parallel workers, twenty times fewer between stages.
+
+contenders   sides and cuts
+two_stages   a model in two stages
+encoding     what compression takes on this machine
+counted      how many values a codec sends
+report       goals, tables and plots
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import NamedTuple
 
-from tweed.compress import Chain, Compressor, Direct, ErrorFeedback, Identity, Quantise, Threshold, TopK
+from tweed.compress import Compressor, Direct, ErrorFeedback, Identity, Threshold
 from tweed.exchange.stages import Cut
-from tweed.recipes import dct
 from tweed.report.notes import Line, Notes
-from tweed.report.study import Study
 from tweed.strategy import Strategy
 from tweed.systems import Headline, System
-from tweed.systems.dct import report, two_stages
-from tweed.systems.dct.counted import Counted, by_step
+from tweed.systems.dct import two_stages
+from tweed.systems.dct.contenders import CUTS, HELD, LIFE_SPANS, SIDES, WORKERS
+from tweed.systems.dct.counted import Counted, by_step, sent
 from tweed.systems.dct.encoding import encoding, holding, selection
-from tweed.systems.dct.report import (
-    CUT,
-    DCT,
-    DENSE,
-    EACH,
-    HELD,
-    NO_MEMORY,
-    ONE,
-    PUBLISHED,
-    SAMPLES,
-    TENTH,
-    WARM,
-)
+from tweed.systems.dct.report import study
 from tweed.systems.harness import simulated_training
 from tweed.systems.harness.learning_rates import SEARCH_SEED, Grid
 from tweed.systems.harness.tuning import Side, tuned
 
 GRID = Grid(0.06, 2.0)
-WORKERS = 4
-LIFE_SPANS = (1, 10, 100, 1000)
 #: Values of the buffer over which encoding is timed: far more than caches hold.
 NUMEL = 10_000_000
 
@@ -63,22 +54,6 @@ class Training(NamedTuple):
     searched: range = range(SEARCH_SEED, SEARCH_SEED + 1)
 
 
-SIDES = {
-    DENSE: Strategy(),
-    DCT: dct(0.99),
-    PUBLISHED: dct(0.99, 1000),
-    EACH: Strategy(compress=ErrorFeedback(TopK(0.01))),
-    NO_MEMORY: Strategy(compress=Direct(Threshold(0.01, per_tensor=False))),
-}
-#: The third lets twice as many activations through: as coded, still twenty times fewer bytes. The others
-#: choose from each sample alone, more values in fewer bits; the last sends all of the first 47 batches.
-CUTS = {
-    ONE: None,
-    CUT: Cut(Chain(Threshold(0.05, dense_below=0), Quantise(8, nearest=True)), Quantise(8), False),
-    TENTH: Cut(Chain(Threshold(0.1, dense_below=0), Quantise(8, nearest=True)), Quantise(8), False),
-    SAMPLES: Cut(),
-    WARM: Cut(warm_up=47),
-}
 #: Steps of 32 samples that meet each sample of Fashion-MNIST once.
 EPOCH = 1875
 #: With 359 test samples, neighbouring rates are often equally good at one seed.
@@ -136,12 +111,7 @@ def _run(side: Strategy | Cut | None, training: Training, lr: float, seed: int) 
         counts = Counted(memory.compressor)
         side = replace(side, compress=replace(memory, compressor=counts))
     config = simulated_training.Config(task, side, steps, batch, lr, seed, WORKERS)
-    return asdict(simulated_training.train(config)) | report.sent(by_step(counts.shares, WORKERS))
-
-
-def study(lines: Sequence[Line]) -> Study:
-    """The report of the notes' lines."""
-    return report.study(lines, WORKERS)
+    return asdict(simulated_training.train(config)) | sent(by_step(counts.shares, WORKERS))
 
 
 SYSTEM = System(

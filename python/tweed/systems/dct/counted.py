@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from tweed.compress import Compressor, Entries, Packet, Spec, Turn
+from tweed.systems.dct.contenders import ASKED, FROM_STEP
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +62,14 @@ class Counted:
 def by_step(shares: Sequence[float], workers: int) -> list[float]:
     """The mean of `shares` over workers, for each step."""
     return [sum(shares[at : at + workers]) / workers for at in range(0, len(shares), workers)]
+
+
+def sent(shares: Sequence[float]) -> dict[str, float]:
+    """The share of values that was sent at each step: the mean; and the least and the most from
+    `FROM_STEP` on, over what was asked for."""
+    late = shares[FROM_STEP:] or shares or [1.0]
+    return {
+        "values": sum(shares) / max(1, len(shares)) if shares else 1.0,
+        "least": min(late) / ASKED,
+        "most": max(late) / ASKED,
+    }

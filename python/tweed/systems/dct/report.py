@@ -9,14 +9,23 @@ from tweed.report.comparison import Goal, goals, missing, of_points, rule, share
 from tweed.report.notes import Line, differences, mean, mean_curve, values, where
 from tweed.report.plots import svg
 from tweed.report.study import Plot, Section, Study, Table
+from tweed.systems.dct.contenders import (
+    CUT,
+    DCT,
+    DENSE,
+    EACH,
+    FROM_STEP,
+    HELD,
+    NO_MEMORY,
+    ONE,
+    PUBLISHED,
+    SAMPLES,
+    TENTH,
+    WARM,
+    WORKERS,
+)
 from tweed.systems.harness.simulated_training import POINT
 
-DENSE, DCT, PUBLISHED = "dense", "DCT", "DCT, life span 1,000"
-EACH, NO_MEMORY = "top-k each step", "DCT, nothing fed back"
-ONE, CUT, TENTH = "one machine", "DCT, two stages", "DCT, two stages, a tenth"
-SAMPLES, WARM = "14 % of each sample, 4 bits", "the same, all of 47 batches first"
-#: Stands for a life span where a controller holds the threshold.
-HELD = -1
 #: The day since when the goals stand.
 FIXED = "2026-11-23"
 #: The same, of goals for cuts that choose from each sample.
@@ -24,11 +33,9 @@ FIXED_SAMPLES = "2026-11-28"
 #: A difference in points that counts as none.
 POINTS = 0.5
 #: So many times the values asked for may be sent, from this step on.
-CAP, FROM_STEP = 1.2, 10
+CAP = 1.2
 #: So many times fewer values and bytes: between workers, and between stages.
 FEWER, FEWER_STAGES = 100, 20
-#: The share of values that sides ask for.
-ASKED = 0.01
 
 WORDS = (
     "Accuracy is in the mean over seeds; ± half of the range. Each side has the learning rate that it is "
@@ -49,7 +56,7 @@ WORDS = (
 )
 
 
-def study(lines: Sequence[Line], workers: int) -> Study:
+def study(lines: Sequence[Line]) -> Study:
     """The report of the notes' lines."""
     trainings = where(lines, kind="training", half="data")
     stages = where(lines, kind="training", half="model")
@@ -65,23 +72,12 @@ def study(lines: Sequence[Line], workers: int) -> Study:
     parts += [_learned(trainings)] if trainings else []
     parts += [_crossed(stages)] if stages else []
     parts += [_encoding(encodings)] if encodings else []
-    lead = f"{workers} workers send the largest hundredth of their gradients; a threshold decides which."
+    lead = f"{WORKERS} workers send the largest hundredth of their gradients; a threshold decides which."
     return Study(
         "DCT: thresholds on gradients and activations",
         lead,
         [*parts, Section("To keep in mind", words=WORDS)],
     )
-
-
-def sent(shares: Sequence[float]) -> dict[str, float]:
-    """The share of values that was sent at each step: the mean; and the least and the most from
-    `FROM_STEP` on, over what was asked for."""
-    late = shares[FROM_STEP:] or shares or [1.0]
-    return {
-        "values": sum(shares) / max(1, len(shares)) if shares else 1.0,
-        "least": min(late) / ASKED,
-        "most": max(late) / ASKED,
-    }
 
 
 def _quality(lines: Sequence[Line], task: str) -> Iterator[Goal]:

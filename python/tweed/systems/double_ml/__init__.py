@@ -8,6 +8,7 @@ The paper's claim: all fits run at once as functions, so that an estimate takes 
 memory trades time for cost. Here as many workers as cores run live, more slots and the bill are simulated
 from the measured durations of fits.
 
+contenders  what is compared
 measured    what the experiment measures
 simulated   slots and bills, from those durations
 report      goals, tables and plot of it
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 from tweed.report.notes import Notes
 from tweed.systems import Headline, System
+from tweed.systems.double_ml.contenders import CONTENDERS, MODELS, TASKS, WORKERS
 from tweed.systems.double_ml.measured import (
     CaseStudy,
     agreement,
@@ -26,7 +28,7 @@ from tweed.systems.double_ml.measured import (
     payloads,
     timed,
 )
-from tweed.systems.double_ml.report import CONTENDERS, MODELS, TASKS, WORKERS, study
+from tweed.systems.double_ml.report import study
 from tweed.systems.double_ml.simulated import simulated
 from tweed.testbed import preload
 

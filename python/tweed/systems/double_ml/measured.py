@@ -24,7 +24,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from tweed.exchange.encoding import packed
 from tweed.report.notes import Notes
-from tweed.systems.double_ml.report import CONTENDERS, FOLDS, LEARNERS, MODELS
+from tweed.systems.double_ml.contenders import FOLDS, LEARNERS, MODELS
 from tweed.workloads.double_ml import IIVM, IRM, PLIV, PLR, Estimate, Sample
 from tweed.workloads.double_ml.cross_fitting import Grain, MapTasks, Model, payloads_of, shared_of
 from tweed.workloads.double_ml.fits import fit_folds
@@ -164,7 +164,7 @@ def timed(notes: Notes, case: CaseStudy, contenders: Sequence[str]) -> None:
     for number in range(case.rounds):
         for contender in contenders[:: -1 if number % 2 else 1]:
             if not notes.has(kind="timed", contender=contender, round=number):
-                notes.log(f"round {number + 1} of {case.rounds}: {CONTENDERS[contender]}")
+                notes.log(f"round {number + 1} of {case.rounds}: {contender}")
                 facts = {"contender": contender, "round": number, "slots": _slots(), "trees": case.trees}
                 notes.add({"kind": "timed", **facts, **_timed(contender, case)})
 

@@ -10,33 +10,18 @@ from tweed.report.comparison import Goal, goals, missing, number, times
 from tweed.report.notes import Line, find, values, where
 from tweed.report.plots import svg
 from tweed.report.study import Plot, Section, Study, Table
-from tweed.workloads.double_ml.bill import Platform
+from tweed.systems.double_ml.contenders import CAPS, CORE_MB, MEMORIES_MB, MODELS, SLOTS, TASKS, WORKERS
 
 #: The day since when the goals stand.
 FIXED = "2026-11-28"
-#: Models, and their fields with learners.
-LEARNERS = {
-    "PLR": ("ml_l", "ml_m"),
-    "PLIV": ("ml_l", "ml_m", "ml_r"),
-    "IRM": ("ml_g", "ml_m"),
-    "IIVM": ("ml_g", "ml_m", "ml_r"),
-}
-MODELS = tuple(LEARNERS)
-#: What is timed, and its words.
-CONTENDERS = {
+#: What is timed, in words.
+WORDS = {
     "loop": "one process, a fit after the other",
     "fine": "fine tasks",
     "coarse": "coarse tasks",
     "killed": "fine tasks, 5 % killed",
     "package": "the DoubleML package, in parallel",
 }
-#: Workers that theta has the same bits with.
-WORKERS = (1, 2, 8)
-#: Folds; the paper's tasks and trees; slots that are simulated besides as many as tasks.
-FOLDS, TASKS, PAPER_TREES, SLOTS = 5, 1000, 500, (8, 16)
-#: Platforms whose bills are simulated.
-CORE_MB, CAPS = Platform().core_mb, (1000, 50)
-MEMORIES_MB = (256, 512, 1024, CORE_MB, 3008)
 
 
 def study(lines: Sequence[Line]) -> Study:
@@ -166,7 +151,7 @@ def _peer(lines: Sequence[Line]) -> Iterator[Goal]:
 
 def _times(lines: Sequence[Line]) -> Section:
     rows = []
-    for contender, words in CONTENDERS.items():
+    for contender, words in WORDS.items():
         mine = where(lines, kind="timed", contender=contender)
         if not mine:
             continue

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tweed.report.notes import Notes, find
-from tweed.systems.double_ml.report import CAPS, FOLDS, MEMORIES_MB, PAPER_TREES, SLOTS
+from tweed.systems.double_ml.contenders import CAPS, FOLDS, MEMORIES_MB, PAPER_TREES, SLOTS
 from tweed.workloads.double_ml.bill import Platform, coarse, simulate_bill
 from tweed.workloads.tasks.simulated import Conditions, simulate_tasks
 

@@ -8,6 +8,15 @@ What is to be shown: a loss costs a step a fraction of a second where torchft wa
 model is the one of a run in which nobody dies; who joins, and checkpoints, hold up nobody. In a testbed of
 100 Mbit/s with gradients that are computed by a sleep, and on loopback with a model that is trained.
 Simulated members are in `tests/simulate/elastic_soak.py` and in `crates/sim/examples/members.rs`.
+
+contenders        members that are compared
+member_runs       members in a testbed that faults befall, and what a join costs
+watched           what the lives of members write, and who is in, from the launcher
+training          members that faults befall, and the model of a run in which nobody dies
+overhead          what it costs to be members where nobody is lost
+checkpoints       how long a checkpoint holds a loop up
+torchft_members   torchft's members, which the same befalls
+report            goals and tables
 """
 
 from __future__ import annotations
@@ -21,8 +30,9 @@ from tweed.errors import NoTestbed
 from tweed.report.notes import Notes
 from tweed.systems import Headline, System
 from tweed.systems.elastic import checkpoints, member_runs, torchft_members, training
+from tweed.systems.elastic.contenders import OURS, SETTINGS
 from tweed.systems.elastic.overhead import SCALES, overhead
-from tweed.systems.elastic.report import OURS, study
+from tweed.systems.elastic.report import study
 from tweed.testbed.faults import Plan
 
 MB = 10**6
@@ -74,7 +84,7 @@ def experiment(notes: Notes, quick: bool) -> None:
         strikes = member_runs.strikes(workers, counts, seed=workers)
         _struck(notes, OURS, workers, strikes, config)
     kills = member_runs.strikes(4, {"kill": config.torchft_kills}, seed=4)
-    for side, timeouts in torchft_members.SETTINGS.items() if torchft_members.is_there() else ():
+    for side, timeouts in SETTINGS.items() if torchft_members.is_there() else ():
         _struck(notes, side, 4, kills, config, torchft_members.program(timeouts))
     (_, numel), (compute_s, joined_s) = config.numel, config.compute_s
     _in_testbed(notes, "join", lambda: member_runs.joined(numel, joined_s, joiner_mbit=25))

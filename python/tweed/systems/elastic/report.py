@@ -11,11 +11,10 @@ from tweed.report.plots import MEMBERS, TIME, draw, svg
 from tweed.report.study import Plot, Section, Study, Table
 from tweed.systems.elastic.checkpoints import OURS as PARTS
 from tweed.systems.elastic.checkpoints import TORCH
-from tweed.systems.elastic.torchft_members import SETTINGS
+from tweed.systems.elastic.contenders import OURS, SETTINGS
 
 #: The day since when the goals stand.
 FIXED = "2026-11-25"
-OURS = "tweed"
 #: By what members are struck with: later than a step, in the median and always, in seconds. The deadline of
 #: what no kernel tells of is 2 s.
 LATE_S = {"kill": (0.15, 1.0), "two at once": (0.15, 1.0), "stop": (2.15, 3.0), "cut": (2.15, 3.0)}

@@ -11,7 +11,6 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -20,33 +19,10 @@ import torch
 
 from tweed.exchange.store import open_store
 from tweed.files import write_atomic
+from tweed.systems.elastic.contenders import Timeouts
 from tweed.systems.elastic.member_runs import Job
 from tweed.systems.elastic.watched import Written
 from tweed.testbed.lives import lived
-
-
-@dataclass(frozen=True, slots=True)
-class Timeouts:
-    """The timeouts of torchft, in seconds.
-
-    Attributes:
-      group: of collectives.
-      manager: of what managers ask each other.
-      join: that the lighthouse waits for who still beats.
-      heartbeat: after which it takes a manager for dead.
-    """
-
-    group: float
-    manager: float
-    join: float
-    heartbeat: float
-
-
-#: Those of torchft's example `train_ddp.py` and of the lighthouse in its README; and all at a second.
-SETTINGS = {
-    "torchft with its example's settings": Timeouts(5, 30, 10, 5),
-    "torchft with timeouts of 1 s": Timeouts(1, 1, 1, 1),
-}
 
 
 def is_there() -> bool:

@@ -8,6 +8,7 @@ The paper's claim: much shorter rounds than parallel, federated and sequential s
 accuracy. Here rounds are simulated by the paper's model of the radio; live ones cross a testbed whose
 server's port is what is short, with UDP multicast.
 
+contenders      what is compared
 measured        what is learned, and rounds by the model of the radio
 measured_live   rounds over links that are short at the server, and at clients
 report          goals and tables
@@ -19,9 +20,10 @@ from itertools import product
 
 from tweed.report.notes import Notes
 from tweed.systems import Headline, System
+from tweed.systems.epsl.contenders import BATCH, CLIENTS, DATA, PARTITIONS, PHIS, STEPS
 from tweed.systems.epsl.measured import Training, drops, rounds, rows, tiny, trained_rounds
 from tweed.systems.epsl.measured_live import live
-from tweed.systems.epsl.report import BATCH, CLIENTS, DATA, PARTITIONS, PHIS, STEPS, study
+from tweed.systems.epsl.report import study
 from tweed.systems.harness.learning_rates import Grid
 from tweed.systems.harness.tuning import tuned
 

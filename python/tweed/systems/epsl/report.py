@@ -12,12 +12,10 @@ from tweed.report.comparison import Goal, goals, missing, number, of_points, wit
 from tweed.report.notes import Line, differences, find, mean_curve, values, where
 from tweed.report.plots import svg
 from tweed.report.study import Plot, Section, Study, Table
+from tweed.systems.epsl.contenders import CLIENTS, DATA, PARTITIONS, PHIS
 
 #: The day since when the goals stand.
 FIXED = "2026-11-28"
-#: What is trained: sets, how they are dealt, phi; rows of a batch, steps, clients (the first by label, too).
-DATA, PARTITIONS, PHIS = ("mnist", "fashion-mnist"), ("iid", "shards:2"), ("0", "0.5", "1", "1 to 0")
-BATCH, STEPS, CLIENTS = 32, 500, (5, 10, 20)
 #: How many points below phi = 0 a share may be.
 POINTS = {"0.5": 1, "1": 3, "1 to 0": 1}
 #: An accuracy that is to be reached: so much below what phi = 0 has in the end. Steps between two looks.

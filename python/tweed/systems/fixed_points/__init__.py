@@ -7,6 +7,7 @@ sum of outer products, so the exchange `factors` sends it as its factors where t
 The paper's claim: the reparameterised and the linearised rule learn where the gradient is unstable, in fewer
 steps, and a linearised step needs no inverse.
 
+contenders  what is compared
 measured   what rules learn, and how long their steps take
 report     goals and tables
 """
@@ -15,8 +16,9 @@ from __future__ import annotations
 
 from tweed.report.notes import Line, Notes
 from tweed.systems import Headline, System
+from tweed.systems.fixed_points.contenders import AS_PUBLISHED, PUBLISHED, RATES, SIZES
 from tweed.systems.fixed_points.measured import Linear, Pictures, step_times
-from tweed.systems.fixed_points.report import AS_PUBLISHED, PUBLISHED, RATES, SIZES, study
+from tweed.systems.fixed_points.report import study
 from tweed.systems.harness.learning_rates import Grid
 from tweed.systems.harness.tuning import together, tuned
 

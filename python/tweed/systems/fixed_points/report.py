@@ -10,14 +10,10 @@ from tweed.report.comparison import Goal, goals, missing, number
 from tweed.report.notes import Line, find, values, where
 from tweed.report.plots import svg
 from tweed.report.study import Plot, Section, Study, Table
+from tweed.systems.fixed_points.contenders import AS_PUBLISHED, RATES, SIZES
 
 #: The day since when the goals stand.
 FIXED = "2026-11-28"
-#: Learning rates of the linear task, and sizes of networks with batches whose steps are timed.
-RATES = (0.03, 0.1, 0.3, 1.0, 3.0)
-#: The linearised rule at the rate that was best in the paper: its key, and that rate.
-AS_PUBLISHED, PUBLISHED = "linearised, rate 0.25", 0.25
-SIZES = ((300, 512), (1000, 32))
 #: How the gradient is found.
 WAYS = {"plain, equations": "equations, as in the paper's code", "plain": "the gradient by Anderson's mixing"}
 

@@ -46,12 +46,12 @@ class Ranks:
     def search(self, side: Method, grid: Grid, config: Config) -> None:
         """Lines of kind "search" and "rate": the rate of the highest accuracy in a training's second half."""
         run, score = partial(self._searched, side, config), partial(_second_half, config.steps)
-        tried = Side(side.label, {}, run, grid, score=score, searched=SEARCHED)
-        for line in learning_rates.search(side.label, grid, self.notes.lines, tried.measure):
+        tried = Side(side.key, {}, run, grid, score=score, searched=SEARCHED)
+        for line in learning_rates.search(side.key, grid, self.notes.lines, tried.measure):
             self.notes.add(line)
 
     def _searched(self, side: Method, config: Config, rate: float, seed: int) -> Line:
-        self.notes.log(f"learning rate {rate:g}, seed {seed}: {side.label}")
+        self.notes.log(f"learning rate {rate:g}, seed {seed}: {side.key}")
         once = replace(config, seed=seed)
         return asdict(self._run(training.train, self._place(side), replace(side, lr=rate), once))
 
@@ -59,10 +59,10 @@ class Ranks:
         """Lines of kind "training": whole ones, behind links of `rate` or where it does not matter."""
         for side in sides:
             place = rate or self._place(side)
-            facts = {"kind": "training", "rate": place, "side": side.label, "seed": config.seed}
+            facts = {"kind": "training", "rate": place, "side": side.key, "seed": config.seed}
             if self.notes.has(**facts):
                 continue
-            self.notes.log(f"{place}, seed {config.seed}: {side.label}")
+            self.notes.log(f"{place}, seed {config.seed}: {side.key}")
             how = side.how if isinstance(side.how, str) else repr(side.how)
             facts |= {"lr": side.lr, "optimizer": side.optimizer, "how": how}
             self.notes.add(facts | asdict(self._run(training.train, place, side, config)))
@@ -74,11 +74,11 @@ class Ranks:
         self.notes.log(f"{rate}: all sides in turns")
         timed = self._run(training.time_steps, rate, sides, config, rounds)
         for side, one in zip(sides, timed, strict=True):
-            facts = {"kind": "step_times", "rate": rate, "side": side.label, "period": side.period}
+            facts = {"kind": "step_times", "rate": rate, "side": side.key, "period": side.period}
             self.notes.add(facts | asdict(one))
 
     def _place(self, side: Method) -> str:
-        return self.shaped.get(side.label, HOST)
+        return self.shaped.get(side.key, HOST)
 
     def _run(self, work: Callable[..., Any], place: str, *job: object) -> Any:
         """What rank 0 returns of its work."""

@@ -38,7 +38,7 @@ class Method:
     """One way to train.
 
     Attributes:
-      label: short, for tables.
+      key: its name in notes; no other has it.
       how: a strategy, or a peer's name.
       period: steps after which it is where it began: exchange and local steps. Rounds and evaluations come
         after whole periods.
@@ -46,7 +46,7 @@ class Method:
       warm: steps at least before its steps are timed.
     """
 
-    label: str
+    key: str
     how: Strategy | Peer
     period: int = 1
     optimizer: Literal["sgd", "adamw"] = "sgd"
@@ -150,7 +150,7 @@ def time_steps(
     measured = benchmark.benchmark([trainer.contender() for trainer in trainers], rounds)
     found = []
     for trainer in trainers:
-        mine = measured[trainer.method.label]
+        mine = measured[trainer.method.key]
         whole = mine.rounds if mine.failed is None else mine.rounds[:-1]
         trainer.diverged = mine.failed is not None
         timed = Timed([len(one.calls_s) for one in whole], [_slowest(sum(one.calls_s)) for one in whole])
@@ -191,7 +191,7 @@ class _Trainer:
 
     def contender(self) -> benchmark.Contender:
         """Its steps, for a benchmark."""
-        return benchmark.Contender(self.method.label, self._step, self.method.period, self.method.warm)
+        return benchmark.Contender(self.method.key, self._step, self.method.period, self.method.warm)
 
     def advance(self, steps: int) -> float:
         """Takes `steps` steps, or fewer if it diverges. Returns seconds, those of the slowest rank."""

@@ -7,20 +7,30 @@ outlives any of them, shapes and blocks follow what is measured, a repair may ke
 The paper's claim: broadcast and reduce near the time of the bytes over one link, whoever comes when, and a
 death that costs no restart; so asynchronous SGD is up to 7.8 times as fast as on Ray, and serving 3.3 times.
 Here collectives and applications run live between raylets beside what Ray has, and a worker dies in them.
+
+contenders     what is simulated and run
+plans          the planner, simulated
+collectives    between raylets, beside what Ray has
+sides          what each side does
+applications   a server and workers, beside Ray's objects
+ensemble       the models that serving asks
+training       SGD on data, by the first gradients or by all
+report         goals and tables
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tweed.errors import NoTestbed
 from tweed.report.notes import Line, Notes
-from tweed.report.study import Study
 from tweed.systems import Headline, System
 from tweed.systems.harness import tuning
 from tweed.systems.harness.learning_rates import Grid
-from tweed.systems.hoplite import applications, collectives, plans, report, training
+from tweed.systems.hoplite import applications, collectives, plans, training
+from tweed.systems.hoplite.contenders import APPLIED, MODES, ONE_HOST, ONE_HOST_NODES, S_B_S, SHARES, TRAINED
+from tweed.systems.hoplite.report import study
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +51,11 @@ class Config:
     application_nodes: tuple[int, ...] = ()
     death_nodes: tuple[int, ...] = ()
     updates: tuple[str, ...] = ()
-    s_b: float = report.S_B_S
+    s_b: float = S_B_S
     rounds: int = 6
 
 
-FULL = Config((16, 64, 256), (4, 8, 16), tuple(report.APPLIED), (9,), tuple(applications.MODELS))
+FULL = Config((16, 64, 256), (4, 8, 16), tuple(APPLIED), (9,), tuple(applications.MODELS))
 QUICK = Config((16,), ())
 UPDATED = (8, 16)
 #: Workers that train, gradients of an asynchronous step, synchronous steps. All sides take as many gradients.
@@ -69,12 +79,12 @@ def experiment(notes: Notes, quick: bool) -> None:
         for ranks in UPDATED:
             _updates(notes, name, ranks)
     if not quick:
-        tuning.tuned(notes, [_trained(side) for side in report.TRAINED], processes=1)
+        tuning.tuned(notes, [_trained(side) for side in TRAINED], processes=1)
 
 
 def _trained(name: str) -> tuning.Side:
     """A side that trains: its rate is searched, then five seeds."""
-    is_first, momentum = report.TRAINED[name]
+    is_first, momentum = TRAINED[name]
     count, steps = (FIRST, STEPS * WORKERS // FIRST) if is_first else (WORKERS, STEPS)
 
     def run(lr: float, seed: int) -> Line:
@@ -90,8 +100,8 @@ def _simulated(notes: Notes, ranks: int) -> None:
         notes.add({"kind": "pipelined", "ranks": ranks, **plans.pipelined(ranks)})
         notes.add({"kind": "arrivals", "ranks": ranks, "seconds": plans.arrivals(ranks)})
         notes.add({"kind": "slow", "ranks": ranks, "ratio": plans.slow_receiver(ranks)})
-    for mode in report.MODES:
-        for share in report.SHARES:
+    for mode in MODES:
+        for share in SHARES:
             facts = {"kind": "death", "ranks": ranks, "mode": mode, "share": share}
             if not notes.has(**facts):
                 notes.add({**facts, **plans.death(ranks, share, mode)})
@@ -112,17 +122,17 @@ def _live(notes: Notes, nodes: int, config: Config) -> None:
 
 
 def _on_one_host(notes: Notes, rounds: int) -> None:
-    nodes, sizes = report.ONE_HOST_NODES, tuple(report.ONE_HOST)
+    nodes = ONE_HOST_NODES
     facts = {"kind": "one host", "nodes": nodes}
     words = f"{nodes} raylets of one host"
-    _once(notes, facts, words, lambda: collectives.on_one_host(nodes, sizes, rounds))
+    _once(notes, facts, words, lambda: collectives.on_one_host(nodes, ONE_HOST, rounds))
 
 
 def _applied(notes: Notes, nodes: int, config: Config, *, deaths: bool = False) -> None:
     """One application alone: `python -m tweed.systems.hoplite applications NAME`, or `--deaths`."""
     kind, rate = "death live" if deaths else "application", collectives.rate_mbit(nodes)
     facts = {"kind": kind, "nodes": nodes, "rate_mbit": rate, "s_b": config.s_b}
-    names = tuple(applications.DEATHS if deaths else report.APPLIED[nodes])
+    names = applications.DEATHS if deaths else APPLIED[nodes]
     words = f"{', '.join(names)}: a server and {nodes - 1} workers{', one of which dies' if deaths else ''}"
     measure = applications.measure
     _once(notes, facts, words, lambda: measure(names, nodes, config.s_b, config.rounds, deaths=deaths))
@@ -138,12 +148,6 @@ def _once(notes: Notes, facts: Line, words: str, run: Callable[[], Iterable[Line
             notes.add({**facts, **line})
     except NoTestbed as error:
         notes.log(f"not measured live: {error}")
-
-
-def study(lines: Sequence[Line]) -> Study:
-    """The report of the notes' lines."""
-    lead = "Objects that processes put, get and sum: the planner simulated, the collectives beside Ray's."
-    return Study("Hoplite: collectives that form as objects appear", lead, report.sections(lines))
 
 
 NAME, SOURCE = "Hoplite, collectives that form as objects appear", "SIGCOMM 2021, arXiv 2002.05814"

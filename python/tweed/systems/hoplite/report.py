@@ -8,7 +8,7 @@ from typing import Any
 
 from tweed.report.comparison import Goal, goals, missing, of_points, rule
 from tweed.report.notes import Line, differences, find, values, where
-from tweed.report.study import Section, Table
+from tweed.report.study import Section, Study, Table
 from tweed.systems.hoplite import applications
 from tweed.systems.hoplite.collectives import (
     BASIC,
@@ -20,6 +20,7 @@ from tweed.systems.hoplite.collectives import (
     rate_mbit,
     sizes,
 )
+from tweed.systems.hoplite.contenders import ASYNCHRONOUS, MODES, ONE_HOST_NODES, SYNCHRONOUS, TRAINED
 from tweed.systems.hoplite.plans import DETECTION_S, S_B
 
 #: The day since when the goals stand.
@@ -39,9 +40,6 @@ FIRST = {
     "broadcast, 8 raylets: at most 1.25 S/B",
     "sum, 8 raylets: at most 1.25 S/B",
 }
-MODES, SHARES = ("ranges", "whole"), (0.1, 0.5, 0.9)
-#: What the arrays of applications take over a link.
-S_B_S = 0.5
 #: How many times as fast as others, by nodes, collective and side. 0.95: no slower, but for noise.
 WANTED = {
     8: {
@@ -67,8 +65,7 @@ WANTED = {
 #: And how near to S/B broadcast and sum are.
 NEAR = {8: 1.25, 16: 1.35}
 #: How many times as fast as Ray's objects 8 raylets are, by bytes; and 4 of one host in an all-reduce.
-BY_SIZE = {1_024: 2.0}
-BY_SIZE_NODES, ONE_HOST_NODES = 8, 4
+BY_SIZE_NODES, BY_SIZE = 8, {1_024: 2.0}
 ONE_HOST = {16_800_000: 8.0, 1_000_000: 8.0, 4_096: 2.0}
 #: A look-up takes so much of a call of an actor, at most.
 LOOK_UP_SHARE = 0.5
@@ -85,9 +82,6 @@ APPLIED = {
 DIRECT_SHARE = 0.9
 #: An update of asynchronous SGD takes so many S/B, where the server steps by blocks.
 UPDATE = 1.1
-#: Sides that train: whether a step takes the first gradients, not all; and momentum.
-SYNCHRONOUS, ASYNCHRONOUS = "synchronous SGD", "asynchronous SGD"
-TRAINED = {SYNCHRONOUS: (False, 0.0), ASYNCHRONOUS: (True, 0.0), f"{ASYNCHRONOUS}, momentum 0.9": (True, 0.9)}
 #: By so much asynchronous SGD may be below synchronous.
 POINTS = 1.5
 BESIDE = {"ray": "Ray's objects", "tree": "a tree of Ray's tasks", "gloo": "Ray's collectives on Gloo"}
@@ -100,6 +94,12 @@ WORDS = {
     "late sum": "sum of sources spread over S/B",
     "late all_reduce": "all-reduce of sources spread over S/B",
 }
+
+
+def study(lines: Sequence[Line]) -> Study:
+    """The report of the notes' lines."""
+    lead = "Objects that processes put, get and sum: the planner simulated, the collectives beside Ray's."
+    return Study("Hoplite: collectives that form as objects appear", lead, sections(lines))
 
 
 def sections(lines: Sequence[Line]) -> list[Section]:

@@ -5,66 +5,46 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from tweed.report import charts, comparison
 from tweed.report.comparison import Goal, goals, missing, of_points, rule
 from tweed.report.notes import Line, differences, find, values, where
 from tweed.report.plots import svg
-from tweed.report.study import Plot, Section, Table
+from tweed.report.study import Plot, Section, Study, Table
+from tweed.systems.ltp.contenders import (
+    GRID,
+    LOSSES,
+    NONE,
+    OURS,
+    PEERS,
+    REORDERED,
+    ROUND_TRIPS_MS,
+    SERVERS,
+    SHALLOW,
+    SIDES,
+    WORKERS,
+    Place,
+)
 
 #: The day since when the goals stand.
 FIXED = "2026-11-23"
-WORKERS = 8
-#: What the links lose or reorder, in words; as `Network.parse` reads it; and short.
-LOSSES = {
-    "0 %": ("", "0"),
-    "0.1 %": (",loss=0.1%", "0.1"),
-    "1 %": (",loss=1%", "1"),
-    "3 %": (",loss=3%", "3"),
-    "10 %": (",loss=10%", "10"),
-    "20 %": (",loss=20%", "20"),
-    "3 % in bursts of 5": (",loss=3%,burst=5", "3\n×5"),
-    "3 % in bursts of 20": (",loss=3%,burst=20", "3\n×20"),
-    "10 % reordered": (",reorder=10%", "re-\nordered"),
+
+
+#: What links lose or reorder, in a plot, where that is not its name in percent.
+MARKS = {
+    "3 % in bursts of 5": "3\n×5",
+    "3 % in bursts of 20": "3\n×20",
+    "10 % reordered": "re-\nordered",
 }
-NONE, REORDERED = "0 %", "10 % reordered"
-ROUND_TRIPS_MS = ("40", "1", "0.1", "150")  # in the order in which they are measured
-#: Mbit/s of the server's link; that of a worker has 100.
-SERVERS = ("500", "100")
-OURS, LOSSLESS = "ltp", "ltp lossless"
-#: One connection per pair of ranks.
-PEERS = ("reno", "cubic", "bbr")
-SIDES = (OURS, LOSSLESS, *PEERS)
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A network to exchange over: a name in `LOSSES`, and figures as text."""
-
-    loss: str
-    round_trip_ms: str = "40"
-    server: str = SERVERS[0]
-
-    @property
-    def name(self) -> str:
-        """For people and notes."""
-        return f"{self.loss}, {self.round_trip_ms} ms, {self.server} Mbit/s"
-
-
-#: Where nothing is delayed, nothing is overtaken.
-GRID = [
-    Place(loss, round_trip, server)
-    for server in SERVERS
-    for round_trip in ROUND_TRIPS_MS
-    for loss in LOSSES
-    if (loss, round_trip) != (REORDERED, "0.1")
-]
-SHALLOW = "incast"
-
 #: A time counts only where so much arrived, or where the accuracy goal holds for what did.
 ENOUGH = 0.98
 POINTS = 0.5
+
+
+def study(lines: Sequence[Line]) -> Study:
+    """The report of the notes' lines."""
+    lead = f"{WORKERS} workers push gradients to a server and get their average back: LTP beside kernel TCP."
+    return Study("LTP: gradients do not wait for the last packet", lead, sections(lines))
 
 
 def sections(lines: Sequence[Line]) -> list[Section]:
@@ -191,7 +171,7 @@ def _accuracy(runs: Sequence[Line]) -> Iterator[Goal]:
 def _throughput(exchanges: Sequence[Line]) -> Section:
     there = [place.name for place in GRID if find(exchanges, place=place.name)]
     plots = [_plot(exchanges, server) for server in SERVERS if any(server in name for name in there)]
-    tables = [make(exchanges, there, SIDES) for make in (comparison.speeds, comparison.tails)]
+    tables = [make(exchanges, there, tuple(SIDES)) for make in (comparison.speeds, comparison.tails)]
     tables.append(comparison.exchanges(exchanges, there, OURS))
     words = [
         f"{len(there)} of {len(GRID)} networks: what is lost, the round trip, the rate of the server's link."
@@ -210,7 +190,7 @@ def _plot(exchanges: Sequence[Line], server: str) -> Plot:
             for side in SIDES
         }
         panels[f"round trip {round_trip} ms"] = found
-    marks = [mark for _, mark in LOSSES.values()]
+    marks = [MARKS.get(loss, loss.removesuffix(" %")) for loss in LOSSES]
     figure = charts.over_conditions(panels, marks, ("packets lost (%; ×: in bursts)", "samples per second"))
     return Plot(
         f"throughput-{server}", f"Training throughput over loss, server at {server} Mbit/s", svg(figure)

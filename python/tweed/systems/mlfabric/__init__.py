@@ -7,6 +7,11 @@ Parts: a `Hub` that commits after each gradient, the order `BoundedDelay`, the a
 The paper's claim: up to 3 times quicker than training in step on clusters whose computers and links are
 uneven and change. Its settings C1 to C3, N-static and N-dynamic are known by name only: what they are here is
 ours (`simulate.disturbances`).
+
+contenders         who is compared, and where
+cluster_training   trainings on uneven clusters, on a virtual clock
+order_quality      orders beside the best one
+report             goals, tables and plots
 """
 
 from __future__ import annotations
@@ -16,10 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from tweed.aggregate import Quorum
-from tweed.collective import Hub
-from tweed.order import BoundedDelay, FirstIn
-from tweed.recipes import mlfabric, quantised
+from tweed.order import BoundedDelay
 from tweed.report.notes import Line, Notes
 from tweed.strategy import Strategy
 from tweed.systems import Headline, System
@@ -27,30 +29,8 @@ from tweed.systems.harness.learning_rates import SEARCH_SEED, Grid
 from tweed.systems.harness.tuning import Side, tuned
 from tweed.systems.mlfabric import cluster_training, order_quality
 from tweed.systems.mlfabric.cluster_training import Config, Place
-from tweed.systems.mlfabric.report import (
-    ASYNC,
-    FEW_BITS,
-    LARGE,
-    MAP,
-    MILD,
-    MOMENTUM,
-    OURS,
-    PACKED_RING,
-    RING,
-    SMALL,
-    SPARE,
-    SUMS,
-    TREE,
-    WIDE,
-    study,
-)
-
-MEMBERS = 30
-#: Members that are not waited for, of whom the search takes the best.
-SPARES = (3, 6, 9)
-STEP: dict[str, Any] = {"strategy": Strategy()}
-#: Trained besides, where a transfer is short: by no goal.
-VARIANTS: dict[str, dict[str, Any]] = {MOMENTUM: {"momentum": 0.9}, LARGE: {"batch": 32}}
+from tweed.systems.mlfabric.contenders import MAP, MEMBERS, MILD, SMALL, VARIANTS, VARIED, WIDE, contenders
+from tweed.systems.mlfabric.report import study
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,31 +73,12 @@ def experiment(notes: Notes, quick: bool) -> None:
 
 def _sides(setting: Setting) -> Iterator[Side]:
     for place in setting.places:
-        for name, changes in _contenders(place, setting.base.members):
+        for name, changes in contenders(place, setting.base.members):
             yield _side(setting, place, name, changes)
-    for name, changes in _contenders(SMALL, setting.base.members):
-        if name in (OURS, RING, *map(SPARE.format, SPARES)):
-            for variant, more in VARIANTS.items():
-                yield _side(setting, SMALL, f"{name}, {variant}", {**changes, **more})
-
-
-def _contenders(place: Place, members: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The configurations, by name, and how each differs."""
-    ours = mlfabric(most=2 * members + 4)
-    yield OURS, {"strategy": ours}
-    yield ASYNC, {"strategy": Strategy(collective=Hub(0))}
-    yield RING, STEP
-    for spare in SPARES if members > max(SPARES) + 1 else ():
-        yield SPARE.format(spare), {**STEP, "spare": spare}
-    if place in MAP:
-        return
-    yield SUMS, {"strategy": mlfabric(most=2 * members + 4, at_once=members, aggregators=members // 5)}
-    yield TREE, {**STEP, "builder": "double_binary_tree"}
-    waiting = Hub(0, Quorum(members - members // 10))  # late ones count in the next update
-    yield "spare workers, server", {"strategy": Strategy(collective=waiting, order=FirstIn(members))}
-    if place == WIDE:
-        yield FEW_BITS, {"strategy": mlfabric(most=2 * members + 4, bits=8)}
-        yield PACKED_RING, {"strategy": quantised()}
+    plain = dict(contenders(SMALL, setting.base.members))
+    for key, (name, variant) in VARIED.items():
+        if name in plain:
+            yield _side(setting, SMALL, key, {**plain[name], **VARIANTS[variant]})
 
 
 def _side(setting: Setting, place: Place, name: str, changes: dict[str, Any]) -> Side:

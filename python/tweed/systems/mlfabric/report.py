@@ -12,19 +12,25 @@ from tweed.report.notes import Line, find, mean, values, where
 from tweed.report.plots import svg
 from tweed.report.study import Plot, Section, Study, Table
 from tweed.systems.mlfabric.cluster_training import CLASS, SMOOTH, Place
+from tweed.systems.mlfabric.contenders import (
+    ASYNC,
+    FEW_BITS,
+    MAP,
+    MILD,
+    OURS,
+    PACKED_RING,
+    RING,
+    SMALL,
+    SPARE_SERVER,
+    SPARES,
+    SUMS,
+    TREE,
+    VARIED,
+    WIDE,
+)
 
 #: The day since when the goals stand.
 FIXED = "2026-11-24"
-OURS, ASYNC, RING, TREE = "MLfabric", "plain asynchronous", "ring", "tree"
-SPARE, SPARE_SERVER = "{} spare workers, ring", "spare workers, server"
-SUMS = "MLfabric, aggregators"
-FEW_BITS, PACKED_RING = "MLfabric, 8 bits", "ring, 8 bits"
-#: Variants of contenders, which are in no goal: their names end so.
-MOMENTUM, LARGE = "momentum", "32 samples"
-#: A transfer takes so much of a step; on uneven and on even clusters.
-SMALL, WIDE = (Place("C3", "N-dynamic", share) for share in (0.02, 0.08))
-MILD = Place("C1", "N-static", 0.02)
-MAP = tuple(Place("C3", "N-dynamic", share) for share in (0.005, 0.01, 0.04, 0.16))
 #: Updates that an order has to decide on, in so much time.
 PLANNED, PLANNED_S = 100, 0.005
 
@@ -70,11 +76,11 @@ def sooner(theirs: Sequence[Line], ours: Sequence[Line]) -> list[float]:
 def _rivals(lines: Sequence[Line], place: Place) -> list[str]:
     """All that ours is compared with."""
     names = values(where(lines, kind="training", place=str(place)), "name")
-    return [name for name in names if not name.startswith(OURS) and not name.endswith((MOMENTUM, LARGE))]
+    return [name for name in names if name not in {OURS, SUMS, FEW_BITS, *VARIED}]
 
 
 def _spares(lines: Sequence[Line], place: Place) -> list[str]:
-    return [name for name in _rivals(lines, place) if "spare" in name]
+    return [name for name in _rivals(lines, place) if name in {*SPARES.values(), SPARE_SERVER}]
 
 
 def _goals(lines: Sequence[Line]) -> Iterator[Goal]:
@@ -157,7 +163,7 @@ def _times(lines: Sequence[Line], place: Place) -> Section:
 
 def _beside(name: str) -> str:
     """Which of ours a contender is compared with: the one of the same variant."""
-    return next((f"{OURS}, {variant}" for variant in (MOMENTUM, LARGE) if name.endswith(variant)), OURS)
+    return f"{OURS}, {VARIED[name][1]}" if name in VARIED else OURS
 
 
 def mean_target(runs: Sequence[Line]) -> float:

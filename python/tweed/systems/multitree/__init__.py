@@ -5,20 +5,21 @@ Parts: the builder `multitree`; its baselines and successors are rows of the sam
 The paper's claim: on an 8x8 torus all-reduces of real models are 2.3 times as fast as over a ring and 1.56
 times as fast as over a 2D ring; small messages gain on switches too. The experiment has the paper's networks,
 links and sizes, puts every builder that fits beside it, and shows how far each is from what the links allow.
+
+schedules   schedules on networks: times, bounds, growth
+report      tables and plots; goals are in report_goals, bounds in report_bounds
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tweed.collective.builder import Builder
 from tweed.collective.chooser import fitting
-from tweed.report.notes import Line, Notes
-from tweed.report.study import Study
+from tweed.report.notes import Notes
 from tweed.simulate import models
 from tweed.systems import Headline, System
-from tweed.systems.multitree import report
+from tweed.systems.multitree.report import study
 from tweed.systems.multitree.schedules import (
     ELSEWHERE,
     LARGE,
@@ -124,14 +125,6 @@ def _beside_bounds(notes: Notes, name: str) -> None:
     for collective, builders in sides.items():
         for row in (row for row in fitting(collective, network(name)) if row.name in builders):
             timed(notes, row, Cell(name, collective, row.name), [LARGE])
-
-
-def study(lines: Sequence[Line]) -> Study:
-    """The report of the notes' lines."""
-    lead = (
-        "Which schedule for which network: MultiTree, what was there before, what came after, and the bounds."
-    )
-    return Study("MultiTree: the schedule fits the network", lead, report.sections(lines))
 
 
 SYSTEM = System(

@@ -10,7 +10,7 @@ from tweed.report import charts
 from tweed.report.comparison import number
 from tweed.report.notes import Line, find, values, where
 from tweed.report.plots import svg
-from tweed.report.study import Plot, Section, Table
+from tweed.report.study import Plot, Section, Study, Table
 from tweed.simulate import models
 from tweed.systems.multitree.report_bounds import beside_bounds, decimals
 from tweed.systems.multitree.report_goals import verdicts
@@ -35,6 +35,14 @@ WORDS = (
     "The paper counts flits and cycles, with buffers that hold 318 flits; here queues never overflow.",
     "D/b is the time in which the whole buffer would cross one link once.",
 )
+
+
+def study(lines: Sequence[Line]) -> Study:
+    """The report of the notes' lines."""
+    lead = (
+        "Which schedule for which network: MultiTree, what was there before, what came after, and the bounds."
+    )
+    return Study("MultiTree: the schedule fits the network", lead, sections(lines))
 
 
 def sections(lines: Sequence[Line]) -> list[Section]:

@@ -10,43 +10,33 @@ Fashion-MNIST, once through: other pictures, harder, and fewer slots, so figures
 be compared, only those within a table. MNIST could not be had: Debian has no package of it, and no Python
 package was found that contains it.
 Every way has the learning rate that is best for it; the paper's are not published.
+
+contenders        learners and points
+online_learning   many clients that learn from a stream, a sample each
+report            goals, tables and plots
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from functools import cache, partial
 
 import torch
 from torch.optim import Adam
 
-from tweed.data.streams import Learner, Stream, convolutions, lines, perceptron, pictures, regression
+from tweed.data.streams import Learner, Stream, lines, perceptron, pictures, regression
 from tweed.report.notes import Line, Notes
 from tweed.systems import Headline, System
 from tweed.systems.harness.learning_rates import Grid, best_lr
 from tweed.systems.harness.tuning import Side, tuned
+from tweed.systems.ofedqit.contenders import FULL, HUNDREDTH, LEARNERS, LEAST, OURS, THEIRS
 from tweed.systems.ofedqit.online_learning import Decaying, Split, averaged, choose, learn, least_squares
 from tweed.systems.ofedqit.report import study
 
 CLIENTS, NUMEL = 100, 20
-#: A budget, as a share of OFedAvg's traffic: that of the paper's successor.
-HUNDREDTH = 0.01
-#: By name: the model and slots.
-LEARNERS: dict[str, tuple[Callable[[], Learner], int]] = {
-    "perceptron": (perceptron, 600),
-    "convolutions": (convolutions, 300),
-}
 #: Where searches for a learning rate begin: of Adam, and of descent on least squares.
 GRID, CONVEX = Grid(0.003), Grid(5.0)
-#: The paper's points; the last two are the budgets of ours, beside `HUNDREDTH`.
-THEIRS = {
-    "OFedAvg": Split(),
-    "OFedAvg, p=0.1": Split(0.1),
-    "OFedQIT, 4.6 %": Split(1.0, 2, 1, 1000),
-    "OFedQIT, 0.46 %": Split(0.1, 2, 1, 1000),
-}
-OURS = {"chosen, 4.6 %": "OFedQIT, 4.6 %", "chosen, 0.46 %": "OFedQIT, 0.46 %", "chosen, 1 %": None}
 
 
 def experiment(notes: Notes, quick: bool) -> None:
@@ -55,7 +45,7 @@ def experiment(notes: Notes, quick: bool) -> None:
     _exact(notes)
     sides = [*_points(quick), *_regrets(300 if quick else 3_000, quick)]
     tuned(notes, sides, 1 if quick else None)
-    lr = best_lr(notes.lines, "perceptron, chosen, 1 %") or GRID.first
+    lr = best_lr(notes.lines, f"perceptron, {LEAST}") or GRID.first
     numel = perceptron().start.numel()
     for label, split in _tries():
         if not notes.has(kind="ablation", label=label):
@@ -108,7 +98,7 @@ def _tries() -> Iterator[tuple[str, Split]]:
 def _regrets(slots: int, quick: bool) -> Iterator[Side]:
     """Summed loss beyond that of the best fixed model in hindsight, over the square root of time; convex."""
     for probability, every, levels in ((1.0, 1, None), (0.1, 1, 1), (1.0, 10, 1), (0.1, 10, 1)):
-        name = "OFedAvg" if levels is None else f"p={probability:g}, L={every}"
+        name = FULL if levels is None else f"p={probability:g}, L={every}"
         run = partial(_regret, slots, Split(probability, every, levels, 4))
         grid = Grid(CONVEX.first, tries=1) if quick else CONVEX
         facts = {"kind": "regret", "label": name}

@@ -9,9 +9,12 @@ from tweed.report.comparison import Goal, at_most, goals, of_points, rule
 from tweed.report.notes import Line, differences, find, mean_curve, values, where
 from tweed.report.plots import svg
 from tweed.report.study import Plot, Section, Study, Table
+from tweed.systems.ofedqit.contenders import FULL, LEAST, OURS
 
 #: The day since when the goals stand, and by how much ours may lose at a hundredth of the traffic.
 FIXED, LOSS = "2026-11-23", 1.02
+#: Ours that are judged, and the share of the traffic.
+BUDGETS = {"chosen, 4.6 %": "4.6 %", "chosen, 0.46 %": "0.46 %"}
 #: How much regret / sqrt(T) may grow in the second half.
 FLAT = 1.02
 
@@ -56,10 +59,8 @@ def _mean(points: Sequence[Line], learner: str, label: str, what: str) -> float 
 
 def _better(points: Sequence[Line]) -> Iterator[Goal]:
     for learner in values(points, "learner"):
-        for budget in ("4.6 %", "0.46 %"):
-            ours, theirs = (
-                where(points, learner=learner, label=f"{who}, {budget}") for who in ("chosen", "OFedQIT")
-            )
+        for label, budget in BUDGETS.items():
+            ours, theirs = (where(points, learner=learner, label=one) for one in (label, OURS[label]))
             goal = f"{learner}, {budget} of the traffic: the chosen split beats OFedQIT's"
             yield of_points(goal, differences(ours, theirs), 0.0)
 
@@ -68,7 +69,7 @@ def _hundredth(points: Sequence[Line]) -> Iterator[Goal]:
     for learner in values(points, "learner"):
         ours, full = (
             {line["seed"]: line["last_loss"] for line in where(points, learner=learner, label=label)}
-            for label in ("chosen, 1 %", "OFedAvg")
+            for label in (LEAST, FULL)
         )
         goal = f"{learner}, 1 % of the traffic: the last fifth's loss at most {LOSS:g} × OFedAvg's"
         yield at_most(goal, [ours[seed] / full[seed] for seed in ours if seed in full], LOSS)

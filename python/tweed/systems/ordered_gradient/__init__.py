@@ -9,29 +9,32 @@ The paper's claim: gradient descent's order of convergence with fewer messages, 
 than the best methods before. The paper's problems are not public: these are made in the style of LAG's. The
 experiment counts messages to a gap beside gradient descent and LAG, each at the learning rate at which it
 needs fewest; with exact and stochastic gradients, disturbed channels and live ranks; and counts the waiting.
+
+contenders   methods and live sides
+descent      gradient descent in which ranks are silent now and then, simulated and live
+descents     many of these as sides of a comparison
+report       goals and tables
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from tweed.cadence import Moves, Ordered, ServerPolicy
-from tweed.collective import Server
+from tweed.cadence import Moves, ServerPolicy
 from tweed.data.problems import PROBLEMS, Problem, linear, network
-from tweed.recipes import every_step, lag
 from tweed.report.notes import Notes
-from tweed.strategy import Strategy
 from tweed.systems import Headline, System
 from tweed.systems.harness.learning_rates import Grid
 from tweed.systems.harness.tuning import Side, tuned
 from tweed.systems.ordered_gradient import descent
+from tweed.systems.ordered_gradient.contenders import EXACT, LIVE, NOISY, SIDES
 from tweed.systems.ordered_gradient.descent import Method, Options, descend, methods
 from tweed.systems.ordered_gradient.descents import few, to_goal
-from tweed.systems.ordered_gradient.report import OURS, SHARE, study
+from tweed.systems.ordered_gradient.report import study
 from tweed.testbed import Network
 
 GOAL, SEEDS = 1e-8, range(5)
@@ -44,16 +47,7 @@ LEARNED = 0.15
 UPLOADS = partial(few, "uploads")
 #: Tried as windows of ordered transmission, on one channel that all share.
 WINDOWS_S, SHARED = (0.005, 0.02, 0.08, 0.32), "linear, 1.1^m, M=20"
-SLOW, LIVE = "rate=10mbit,rtt=10ms", descent.Live()
-#: By name, a method of `descent.methods`, and options.
-Variants = Mapping[str, tuple[str, Options]]
-EXACT: Variants = {name: (name, Options()) for name in ("GD", "LAG-WK", *descent.POLICIES)}
-NOISY: Variants = {
-    **EXACT,
-    "GD, momentum": ("GD", Options(momentum=0.7)),
-    f"{OURS}, momentum": (OURS, Options(momentum=0.7)),
-    f"{OURS}, 8 bits": (OURS, Options(bits=8)),
-}
+SLOW = "rate=10mbit,rtt=10ms"
 
 
 def experiment(notes: Notes, quick: bool) -> None:
@@ -106,17 +100,6 @@ def _channels(quick: bool) -> Iterator[Side]:
         name = f"{SHARED}, {place}, {label}, {1000 * window_s:g} ms"
         run = to_goal(PROBLEMS[SHARED], method, GOAL, Options(compute_s=1e-3))
         yield Side(name, facts, run, GRID, score=partial(few, "seconds"), searched=SEARCHED)
-
-
-_SHARE, _HISTORY = ServerPolicy(share=SHARE), ServerPolicy(history=Moves(LIVE.lr))
-#: Ranks and strategy by name; a server is a rank of its own.
-SIDES: dict[str, tuple[int, Strategy]] = {
-    "server, all": (5, Strategy(collective=Server(0))),
-    f"server, {OURS}": (5, Strategy(cadence=Ordered(_SHARE, 0.02), collective=Server(0))),
-    "server, history": (5, Strategy(cadence=Ordered(_HISTORY, 0.02), collective=Server(0))),
-    "no server, LAG-WK": (4, lag(LIVE.lr, 4)),
-    "no server, all": (4, every_step()),
-}
 
 
 def _live(notes: Notes, quick: bool) -> None:

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from tweed.report.comparison import Goal, at_most, goals, rule
 from tweed.report.notes import Line, find, mean, values, where
 from tweed.report.study import Section, Study, Table
+from tweed.systems.ordered_gradient.contenders import OURS
 
-#: The one setting that is judged, and its name. Picked on problems with other seeds.
-SHARE, OURS = 2.0, "share 2"
 #: The day since when the goals stand.
 FIXED = "2026-11-23"
 #: Families of problems: those whose ranks differ much, those whose ranks are alike, and one not convex.

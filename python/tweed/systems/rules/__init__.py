@@ -13,32 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
-from tweed.aggregate import (
-    ARC,
-    CAF,
-    MDA,
-    SMEA,
-    Aggregate,
-    All,
-    Bucketing,
-    Bulyan,
-    CentredClipping,
-    FoolsGold,
-    GeometricMedian,
-    Krum,
-    Mean,
-    MeanAroundMedian,
-    Median,
-    MoNNA,
-    MultiKrum,
-    NearestNeighbourMixing,
-    NormClipping,
-    Phocas,
-    ThreeSigma,
-    TrimmedMean,
-)
+from tweed.aggregate import All
 from tweed.collective import Hub
 from tweed.report.notes import Line, Notes
 from tweed.simulate.attacks import SUITE, Alie, Attack, Ipm, Tuned
@@ -48,34 +24,8 @@ from tweed.systems.harness import hub_training
 from tweed.systems.harness.hub_training import Config, Devices
 from tweed.systems.harness.learning_rates import SEARCH_SEED, Grid
 from tweed.systems.harness.tuning import Side, tuned
-from tweed.systems.rules.report import CLEAN, study
-
-WORKERS, HOSTILE = 12, 2
-Rule = Aggregate[Any]
-RULES: dict[str, Rule] = {
-    "mean": Mean(),
-    "median": Median(),
-    "trimmed mean": TrimmedMean(HOSTILE),
-    "mean around median": MeanAroundMedian(HOSTILE),
-    "Phocas": Phocas(HOSTILE),
-    "Krum": Krum(HOSTILE),
-    "Multi-Krum": MultiKrum(HOSTILE),
-    "Bulyan": Bulyan(HOSTILE),
-    "geometric median": GeometricMedian(),
-    "centred clipping": CentredClipping(),
-    "MDA": MDA(HOSTILE),
-    "SMEA": SMEA(HOSTILE),
-    "CAF": CAF(HOSTILE),
-    "MoNNA": MoNNA(HOSTILE),
-    "three sigma": ThreeSigma(),
-    "FoolsGold": FoolsGold(),
-    "clipping, mean": NormClipping(Mean()),
-    "ARC, median": ARC(Median(), HOSTILE),
-    "bucketing, Krum": Bucketing(Krum(HOSTILE)),
-    "bucketing, median": Bucketing(Median()),
-    "mixing, Krum": NearestNeighbourMixing(Krum(HOSTILE), HOSTILE),
-    "mixing, median": NearestNeighbourMixing(Median(), HOSTILE),
-}
+from tweed.systems.rules.contenders import CLEAN, HOSTILE, RULES, WORKERS, Rule
+from tweed.systems.rules.report import study
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,47 +16,30 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from tweed.cadence import LocalSteps
-from tweed.compress import ErrorFeedback, Sign, StepAhead, TopK
-from tweed.recipes import saef
 from tweed.report.notes import Line, Notes
-from tweed.report.study import Study
-from tweed.strategy import Strategy
 from tweed.systems import Headline, System
 from tweed.systems.harness import simulated_training
 from tweed.systems.harness.learning_rates import Grid, best_lr
 from tweed.systems.harness.simulated_training import Cluster, Config
 from tweed.systems.harness.tuning import Side, low_loss, together, trained, tuned
-from tweed.systems.saef import report
-from tweed.systems.saef.report import APART, DENSE, EARLY, EF, EXACT, SAEF, TWINS
+from tweed.systems.saef.contenders import (
+    APART,
+    BUDGET,
+    EARLY,
+    EXACT,
+    FRACTIONS,
+    MISMATCH,
+    PARTITIONS,
+    TWINS,
+    federated,
+)
+from tweed.systems.saef.report import study
 
 SEEDS = range(5)
 TASK, WORKERS, BATCH, STEPS = "fashion-mnist", 4, 8, 320
 GRID = Grid(0.03)
 #: Steps over which the mismatch is measured; and of quick looks, on the digits.
 NEAR, QUICK = 160, 40
-
-#: Equal bytes by the paper's count, values alone: 10 % against 5 % and the whole residual every 20 steps.
-BUDGET = {
-    DENSE: Strategy("step"),
-    EF: Strategy("step", compress=ErrorFeedback(TopK(0.1))),
-    SAEF: saef(0.05, 1.0, 20),
-}
-MISMATCH = {
-    "EF, top 1 %": Strategy("step", compress=ErrorFeedback(TopK(0.01))),
-    "SAEF, top 1 %, P = 20": saef(0.01, 1.0, 20),
-    EXACT: saef(0.01, 1.0, 1),
-    "EF, sign": Strategy("step", compress=ErrorFeedback(Sign(bidirectional=False))),
-    "SAEF, sign, P = 20": Strategy("step", compress=StepAhead(Sign(bidirectional=False), 1.0, 20)),
-}
-FRACTIONS = (0.0, 0.5, 0.9, 1.0)
-#: Data that differ between workers, and where the search for a learning rate begins.
-PARTITIONS = {"by_label": Grid(0.01), "dirichlet:0.3": Grid(0.003)}
-
-
-def federated(fraction: float) -> Strategy:
-    """Rounds of five local steps, top 1 %, errors never averaged."""
-    return Strategy("difference", LocalSteps(5), StepAhead(TopK(0.01), fraction))
 
 
 def experiment(notes: Notes, quick: bool) -> None:
@@ -130,12 +113,6 @@ def _mismatch(label: str, config: Config) -> Line:
 
     simulated_training.train(config, watch)
     return {"kind": "mismatch", "method": label, "lr": config.lr, "seed": config.seed, "apart": apart}
-
-
-def study(lines: Sequence[Line]) -> Study:
-    """The report of the notes' lines."""
-    lead = "Error feedback takes gradients where the model is, SAEF where it would be with the residual sent."
-    return Study("SAEF: a step ahead by the residual", lead, report.sections(lines))
 
 
 SYSTEM = System(

@@ -6,30 +6,13 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from tweed.report import charts
-from tweed.report.comparison import (
-    Goal,
-    goals,
-    in_points,
-    missing,
-    of_points,
-    of_ratios,
-    rule,
-    share,
-    spread,
-)
+from tweed.report.comparison import Goal, goals, in_points, missing, of_points, of_ratios, rule, share, spread
 from tweed.report.notes import Line, differences, mean_curve, values, where
 from tweed.report.plots import svg
-from tweed.report.study import Plot, Section, Table
+from tweed.report.study import Plot, Section, Study, Table
 from tweed.systems.harness.simulated_training import FAR, POINT
+from tweed.systems.saef.contenders import APART, DENSE, EARLY, EF, EXACT, SAEF, TWINS
 
-DENSE, EF, SAEF = "dense", "EF, top 10 %", "SAEF, top 5 %, P = 20"
-EXACT = "SAEF, top 1 %, P = 1"
-#: Error feedback, and what is compared with it at its best learning rate.
-TWINS = {"EF, top 1 %": ("SAEF, top 1 %, P = 20", EXACT), "EF, sign": ("SAEF, sign, P = 20",)}
-#: Steps between two measurements of the mismatch: at every age of an average of errors over 20 steps.
-APART = 7
-#: Steps between two evaluations where data differ; the second of them counts as early.
-EARLY = 50
 #: The day since when the goals stand.
 FIXED = "2026-11-23"
 #: Accuracy of SAEF may be below that of dense training by so many points.
@@ -49,6 +32,12 @@ WORDS = (
     "Training loss is that at the points where gradients are taken; accuracy that of the model.",
     "No network takes part: workers are virtual, and run the code that runs live.",
 )
+
+
+def study(lines: Sequence[Line]) -> Study:
+    """The report of the notes' lines."""
+    lead = "Error feedback takes gradients where the model is, SAEF where it would be with the residual sent."
+    return Study("SAEF: a step ahead by the residual", lead, sections(lines))
 
 
 def sections(lines: Sequence[Line]) -> list[Section]:

@@ -8,6 +8,10 @@ and schemes in `data.coding.times`. Load and messages adapt: `data.coding.times.
 The paper's claim: what slow workers did finish is not thrown away, and an iteration ends earlier; which
 scheme is best depends on what a message costs. Here iterations are simulated, with the paper's stragglers,
 and live ranks sleep as long as these.
+
+contenders       live sides, and models of stragglers
+shard_training   live ranks that sleep
+report           goals and tables
 """
 
 from __future__ import annotations
@@ -16,30 +20,18 @@ from itertools import product
 
 import numpy as np
 
-from tweed.cadence import ByShards
 from tweed.data.coding import Lagrange
 from tweed.data.coding.times import SCHEMES, Stragglers, choose, mean_of
 from tweed.report.notes import Notes
 from tweed.systems import Headline, System
-from tweed.systems.straggler_messages.report import EVEN, LOAD, MODELS, STRAGGLING, WORKERS, study
+from tweed.systems.straggler_messages.contenders import EVEN, LOAD, MODELS, SIDES, STRAGGLING, WORKERS
+from tweed.systems.straggler_messages.report import study
 from tweed.systems.straggler_messages.shard_training import Config, Digits, both_models, live
 
 TRIALS = 4_000
 #: What a message costs, as a share of the mean time for a shard.
 COSTS = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0)
 LOADS = (1, 2, 3, 5)
-#: Live: by side the cadence, and the scheme of `SCHEMES` that it is.
-SIDES: dict[str, tuple[ByShards, str | None]] = {
-    "uncoded, one shard": (ByShards("uncoded", 1), "uncoded, one shard"),
-    "uncoded, messages": (ByShards("uncoded", LOAD), "uncoded, messages"),
-    "GC": (ByShards("gradient_code", LOAD), "GC"),
-    "GC, messages": (ByShards("nested", LOAD), "GC, messages"),
-    "LCC": (ByShards("lagrange, one message", LOAD), "LCC"),
-    "LCC, messages": (ByShards("lagrange", LOAD), "LCC, messages"),
-    "hybrid": (ByShards("hybrid", LOAD), "hybrid"),
-    "uncoded, messages, 7 of 8": (ByShards("uncoded", LOAD, share=7 / 8), None),
-    "chosen": (ByShards("auto", LOAD), None),
-}
 #: Half of the second model's seconds; and as long for all, whose mean is that.
 SLOW, AS_FAST = Stragglers(0.005, 20.0), Stragglers(0.055, 1e9)
 

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from tweed.report.comparison import Goal, goals, missing, number
 from tweed.report.notes import Line, find, mean, values, where
 from tweed.report.study import Section, Study, Table
+from tweed.systems.straggler_messages.contenders import EVEN, LOAD, MODELS, STRAGGLING, WORKERS
 
 #: The day since when the goals stand.
 FIXED = "2026-11-22"
-WORKERS, LOAD = 20, 3
-MODELS = ((0.1, 10.0), (0.01, 10.0), (0.1, 2.0))
 #: Mean seconds of an iteration, by model, that a simulation of its own gave: what is to be met.
 KNOWN = {
     "uncoded, one shard": (0.460, 0.373, 1.896),
@@ -25,7 +24,6 @@ KNOWN = {
 QUICKER = (("LCC, messages", "LCC"), ("GC, messages", "GC"))
 #: Live: the day since when those goals stand, and where workers are.
 LIVE_FIXED = "2026-11-24"
-STRAGGLING, EVEN = "alpha 0.005, mu 20", "nobody straggles"
 #: Fixed sides of those that are chosen from, and the one that is no exact sum.
 CHOSEN_FROM, TOLERANT = ("uncoded, one shard", "uncoded, messages", "GC"), "uncoded, messages, 7 of 8"
 

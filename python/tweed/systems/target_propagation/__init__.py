@@ -6,6 +6,7 @@ stages by `tweed.torch.stage_link`, as gradients are.
 The paper's claim: feedback weights that stay as they were drawn do, and test accuracy is above that of DTP,
 whose feedback weights are trained. That training is most of DTP's time, and of its bytes.
 
+contenders      what is compared
 measured        what is learned, and how long steps take
 measured_live   bytes on a link, and a pipeline
 report          goals and tables
@@ -21,20 +22,11 @@ from tweed.report.notes import Line, Notes, find
 from tweed.systems import Headline, System
 from tweed.systems.harness.learning_rates import Grid, best_lr
 from tweed.systems.harness.tuning import Side, together, tuned
+from tweed.systems.target_propagation.contenders import CONTENDERS, EPOCHS, FIXED_KEY, SEARCHED, WAYS
 from tweed.systems.target_propagation.measured import Contender, Setting, run, step_times
 from tweed.systems.target_propagation.measured_live import data_parallel, pipeline
-from tweed.systems.target_propagation.report import CONTENDERS, DTP_RATES, EPOCHS, FIXED_KEY, SEARCHED, study
-from tweed.workloads.target_propagation import FixedFeedback
+from tweed.systems.target_propagation.report import study
 
-#: By key, the ways to train; DTP has the best of its feedback's rates when it is judged.
-WAYS: dict[str, Contender] = {
-    FIXED_KEY: Contender(),
-    **{f"dtp, feedback {rate:g}": Contender(None, rate) for rate in DTP_RATES},
-    "fixed, plain": Contender(normalise=False),
-    "fixed, scale 0.01": Contender(FixedFeedback(scale=1e-2)),
-    "fixed, scale 0.1": Contender(FixedFeedback(scale=1e-1)),
-    "fixed, half are zero": Contender(FixedFeedback(density=0.5)),
-}
 SEEDS = range(5)
 SMALL = Setting("digits", 16.0, hidden=2, width=32, batch=64)
 

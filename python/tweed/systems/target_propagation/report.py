@@ -10,23 +10,10 @@ from tweed.report.comparison import Goal, goals, in_points, judge, missing, numb
 from tweed.report.notes import Line, differences, find, mean_curve, values, where
 from tweed.report.plots import svg
 from tweed.report.study import Plot, Section, Study, Table
+from tweed.systems.target_propagation.contenders import CONTENDERS, EPOCHS, FIXED_KEY, SEARCHED
 
 #: The day since when the goals stand.
 FIXED = "2026-11-28"
-#: Epochs of a training that is judged, and of one that searches a learning rate.
-EPOCHS, SEARCHED = 5, 2
-#: Learning rates of DTP's feedback weights.
-DTP_RATES = (0.01, 0.03, 0.1)
-FIXED_KEY = "fixed"
-#: Those that are judged, by key.
-CONTENDERS = (
-    FIXED_KEY,
-    "dtp",
-    "fixed, plain",
-    "fixed, scale 0.01",
-    "fixed, scale 0.1",
-    "fixed, half are zero",
-)
 
 
 def study(lines: Sequence[Line]) -> Study:

@@ -8,36 +8,29 @@ not models, so that what is left out can be sent later (error feedback); models 
 The paper's claim: up to 16.67 points more accuracy than FedAvg and its like, in up to half the time; labels
 unevenly spread. Exact forms are from memory: the cache's mean has a weight per contribution here, by its own
 delay; "as published" are differences on the way up and sparse models on the way down.
+
+contenders   methods
+tightening   how strongly may be compressed: a greedy search over ordered settings
+report       goals, tables and plots
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
 
-from tweed.aggregate import Cache, Each, Round, Weighted
-from tweed.cadence import LocalSteps
-from tweed.collective import Hub
-from tweed.compress import Chain, Compressor, Direct, ErrorFeedback, Quantise, Relaxing, TopK
+from tweed.compress import ErrorFeedback
 from tweed.recipes import teasq
 from tweed.report.notes import Line, Notes, find
-from tweed.strategy import Strategy
 from tweed.systems import Headline, System
 from tweed.systems.harness import hub_training
 from tweed.systems.harness.hub_training import Config, Devices, reached_s
 from tweed.systems.harness.learning_rates import SEARCH_SEED, Grid
 from tweed.systems.harness.tuning import Side, tuned
-from tweed.systems.teasq.report import OURS, RELAXING, TARGET, WHOLE, study
+from tweed.systems.teasq.contenders import LADDERS, STEPS, TARGET, TASKS, Contender, codec, contenders
+from tweed.systems.teasq.report import study
 from tweed.systems.teasq.tightening import Place, tighten
 
-#: Steps of a task; tasks under way at once, and contributions to a commit.
-STEPS, TASKS = 30, 10
-#: Methods that goals are about begin so, and get all seeds.
-IN_GOALS = ("FedAvg", "FedAsync", WHOLE, RELAXING, OURS)
-#: What the search for a schedule tightens: the share of values that is sent, and their bits.
-LADDERS = ((0.5, 0.25, 0.1, 0.05), (8, 6, 4))
 #: Commits of a trial of that search, how much accuracy it may lose, and what a learning rate is there.
 TRIAL, TOLERANCE, RATE = 15, 0.02, 0.1
 
@@ -68,47 +61,16 @@ def experiment(notes: Notes, quick: bool) -> None:
         notes.add({"kind": "schedule", **_search(setting)})
     schedule = find(notes.lines, kind="schedule")
     assert schedule is not None  # it was added
-    tuned(notes, [*_sides(setting, [tuple(place) for place in schedule["way"]])], 1 if quick else None)
+    way = [tuple(place) for place in schedule["way"]]
+    tuned(notes, [_side(setting, contender) for contender in contenders(way)], 1 if quick else None)
 
 
-def _sides(setting: Setting, way: list[Place]) -> Iterator[Side]:
-    weights, few = Weighted(), _codec((2, 0))
-    relaxing = Relaxing(tuple(map(_codec, reversed(way))), every=1)
-    buffer = Hub(0, Cache(TASKS), TASKS)
-
-    def models(hub: Hub, weights: Weighted = weights, proximal: float = 0.0) -> Strategy:
-        return Strategy("model", LocalSteps(STEPS, None, proximal), collective=hub, aggregate=weights)
-
-    yield _side(setting, "FedAvg", models(Hub(0, Round(TASKS)), Weighted(power=0.0)))
-    for share in (0.03, 0.1, 0.3, 0.6):
-        yield _side(setting, f"FedAsync, α={share:g}", models(Hub(0, Each(), TASKS)), share)
-    yield _side(setting, "FedBuff", replace(models(buffer, Weighted(samples=False)), exchange="difference"))
-    yield _side(setting, "TEA-Fed", models(buffer, proximal=0.01), 0.6)
-    for name, up, down in (
-        (WHOLE, None, None),
-        ("TEAS-Fed", ErrorFeedback(TopK(0.1)), None),
-        ("TEAQ-Fed", Direct(Quantise(8)), Quantise(8)),
-        ("fixed, as published", Direct(few), _codec((0, 0))),
-        ("relaxing, as published", Direct(relaxing), replace(relaxing, every=10)),
-        (RELAXING, ErrorFeedback(relaxing), Quantise(8)),
-    ):
-        strategy = models(replace(buffer, model=down), proximal=0.01)
-        share = 0.6 if name.endswith("published") else 1.0
-        yield _side(setting, name, replace(strategy, exchange="difference", compress=up), share)
-    yield _side(setting, OURS, teasq(0, STEPS, TASKS))
-
-
-def _codec(place: Place) -> Compressor[Any]:
-    density, bits = (ladder[rung] for ladder, rung in zip(LADDERS, place, strict=True))
-    return Chain(TopK(float(density)), Quantise(int(bits), nearest=True))
-
-
-def _side(setting: Setting, name: str, strategy: Strategy, server_lr: float = 1.0) -> Side:
-    config = Config(setting.task, strategy, setting.seconds, server_lr, devices=setting.devices)
+def _side(setting: Setting, contender: Contender) -> Side:
+    strategy, share = contender.strategy, contender.share
+    run = partial(_train, Config(setting.task, strategy, setting.seconds, share, devices=setting.devices))
     facts = {"kind": "training", "task": setting.task}
-    seeds = setting.seeds if name.startswith(IN_GOALS) else setting.seeds[:5]
-    run = partial(_train, config)
-    return Side(name, facts, run, setting.grid, seeds, _score, setting.searched)
+    seeds = setting.seeds[:5] if contender.few else setting.seeds
+    return Side(contender.key, facts, run, setting.grid, seeds, _score, setting.searched)
 
 
 def _train(config: Config, lr: float, seed: int) -> Line:
@@ -126,7 +88,7 @@ def _search(setting: Setting) -> Line:
     seen: dict[Place, float] = {}
 
     def score(place: Place) -> float:
-        strategy = replace(teasq(0, STEPS, TASKS), compress=ErrorFeedback(_codec(place)))
+        strategy = replace(teasq(0, STEPS, TASKS), compress=ErrorFeedback(codec(place)))
         config = Config(setting.task, strategy, setting.seconds, lr=RATE, devices=setting.devices)
         line = asdict(hub_training.train(replace(config, seed=SEARCH_SEED, updates=TRIAL)))
         seen[place] = float(line["accuracy"])

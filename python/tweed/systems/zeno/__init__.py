@@ -16,32 +16,18 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from tweed.aggregate import Aggregate, All, Each, FLTrust, Krum, Mean, Median, Zeno, ZenoPlusPlus
+from tweed.aggregate import Aggregate, All, Each, FLTrust, Mean, Median, Zeno, ZenoPlusPlus
 from tweed.collective import Hub
 from tweed.report.notes import Line, Notes
-from tweed.simulate.attacks import Alie, Attack, Ipm, LabelFlip, Noise, SignFlip
+from tweed.simulate.attacks import Attack, Noise
 from tweed.strategy import Exchange, Strategy
 from tweed.systems import Headline, System
 from tweed.systems.harness import hub_training
 from tweed.systems.harness.hub_training import Config, Devices
 from tweed.systems.harness.learning_rates import Grid
 from tweed.systems.harness.tuning import Side, beyond_guessing, tuned
-from tweed.systems.zeno.report import CLEAN, study
-
-#: In step: workers, how many of them are hostile, and what these send.
-WORKERS, HOSTILE = 20, 12
-ATTACKS: dict[str, Attack | None] = {
-    CLEAN: None,
-    "sign": SignFlip(),
-    "label": LabelFlip(),
-    "noise": Noise(),
-    "ALIE": Alie(1.5),
-    "IPM": Ipm(),
-}
-SHOWN = ("ALIE", "IPM")  # by no goal: with three seeds
-#: Asynchronous: the same, and one attack.
-MEMBERS, LIARS, FLIP = 10, 6, SignFlip(10.0)
-KRUM = Krum(9)  # it cannot hold against a majority: it is told of as many as it can be
+from tweed.systems.zeno.contenders import ATTACKS, CLEAN, FLIP, HOSTILE, KRUM, LIARS, MEMBERS, SHOWN, WORKERS
+from tweed.systems.zeno.report import study
 
 
 @dataclass(frozen=True, slots=True)

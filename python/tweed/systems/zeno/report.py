@@ -8,9 +8,10 @@ from statistics import fmean
 from tweed.report.comparison import Goal, at_most, goals, judge, missing, of_points, rule, spread
 from tweed.report.notes import Line, differences, mean, values, where
 from tweed.report.study import Section, Study, Table
+from tweed.systems.zeno.contenders import CLEAN
 
-#: The day since when the goals stand, and the name of no attack.
-FIXED, CLEAN = "2026-11-22", "none"
+#: The day since when the goals stand.
+FIXED = "2026-11-22"
 #: Accuracy below which training has failed, as a share of that of clean training.
 FAILED = 0.7
 

@@ -18,29 +18,30 @@ from typing import Any
 from tweed.aggregate import Aggregate, All, Mean, Phocas, TrimmedMean, ZenoPS
 from tweed.cadence import LocalSteps
 from tweed.collective import Hub
-from tweed.compress import ClippedNoise, LocalResidual, RandomTensors
+from tweed.compress import ClippedNoise
 from tweed.report.notes import Line, Notes
-from tweed.simulate.attacks import Attack, HostileLayers, Noise, NoiseAsLong, SignFlip
+from tweed.simulate.attacks import HostileLayers
 from tweed.strategy import Strategy
 from tweed.systems import Headline, System
 from tweed.systems.harness import hub_training
 from tweed.systems.harness.hub_training import Config, Devices
 from tweed.systems.harness.learning_rates import Grid
 from tweed.systems.harness.tuning import Side, beyond_guessing, tuned
-from tweed.systems.zeno_ps.report import CLEAN, SHOWN, study
+from tweed.systems.zeno_ps.contenders import (
+    ATTACKS,
+    CLEAN,
+    FAST,
+    HOSTILE,
+    HUB,
+    POOL,
+    SHOWN,
+    SKIPS,
+    STEPS,
+    VALIDATORS,
+    WORKERS,
+)
+from tweed.systems.zeno_ps.report import study
 
-#: Workers, steps between exchanges, validators, samples that these share, and rates of links.
-WORKERS, STEPS, VALIDATORS, POOL, FAST = 16, 8, 2, 1_000, (1e9, 1e9)
-#: With which probability a layer is hostile, and what it is then.
-HOSTILE = 0.2
-ATTACKS: dict[str, Attack | None] = {
-    CLEAN: None,
-    "sign, sixfold": SignFlip(6.0),
-    "noise, eightfold": NoiseAsLong(8.0),
-    "noise": Noise(1.0),
-}
-SKIPS = LocalResidual(RandomTensors(0.2, skip_all=0.5))  # a fifth of layers, half of workers
-HUB = Hub(0, All())
 #: Of the part on privacy: workers, their steps, and noise as a multiple of the clip length.
 MANY, FEW_STEPS, NOISES = 64, 4, (0.0, 0.3, 1.0, 3.0, 10.0)
 
