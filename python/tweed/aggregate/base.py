@@ -233,14 +233,42 @@ class Gathered:
 
 @runtime_checkable
 class Aggregate(Protocol[State]):
-    """What the sum is and whom to believe."""
+    """What the sum is and whom to believe.
 
-    in_network: ClassVar[Literal["mean"] | None]
+    An aggregate inherits from this class and says what is otherwise with it: what goes with it follows from
+    that (`tweed.composition`).
+
+    Attributes:
+      in_network: "mean": a collective may form the sum on the way; None: each must be seen alone.
+      exchanges: what may be exchanged with it, of "gradient", "factors", "step", "difference" and "model".
+      exchanges_reason: why nothing else; for the error text.
+      needs_trusted: it judges by samples that the hub trusts.
+      needs_losses: it weighs by the losses that members report.
+      one_by_one: a contribution that comes alone can be judged by trusted samples.
+    """
+
+    __slots__ = ()
+    in_network: ClassVar[Literal["mean"] | None] = None
+    exchanges: ClassVar[frozenset[str]] = frozenset({"gradient", "factors", "step", "difference", "model"})
+    exchanges_reason: ClassVar[str] = ""
+    needs_trusted: ClassVar[bool] = False
+    needs_losses: ClassVar[bool] = False
+    one_by_one: ClassVar[bool] = True
 
     @property
     def compares(self) -> bool:
         """Whether it cannot judge a contribution by itself."""
-        ...
+        return False
+
+    @property
+    def judge(self) -> Aggregate[Any]:
+        """What judges, behind all that comes before: itself, if nothing does."""
+        return self
+
+    @property
+    def measured_steps(self) -> int | None:
+        """How many local steps it measures contributions by; None: by none."""
+        return None
 
     def require(self, contributors: int) -> None:
         """Raises UsageError if the aggregate cannot hold what it promises with so few."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tweed.aggregate.base import (
     Aggregate,
@@ -52,7 +52,7 @@ class Around(Gathered):
         return replace(Gathered.plus(self, event), shares=None)
 
 
-class Before:
+class Before(Aggregate[Around]):
     """What these parts share: a subclass says of what each sum is made.
 
     One of another shape than most, or that is not finite or longer than 1e70, is no part of any sum. The rule
@@ -63,13 +63,16 @@ class Before:
     """
 
     __slots__ = ()
-    in_network: ClassVar[Literal["mean"] | None] = None
     then: Aggregate[Any]
     one_each: ClassVar[bool] = True
 
     @property
     def compares(self) -> bool:
         return self.then.compares
+
+    @property
+    def judge(self) -> Aggregate[Any]:
+        return self.then.judge
 
     def sums(self, contributors: int) -> int:
         """How many sums are made of `contributors` contributions."""

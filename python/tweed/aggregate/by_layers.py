@@ -54,7 +54,7 @@ class ByLayers(TrustedSamples):
 
     __slots__ = ()
     exchanges: ClassVar[frozenset[str]] = frozenset({"difference", "model"})
-    reason: ClassVar[str] = (
+    exchanges_reason: ClassVar[str] = (
         "it measures by how far steps on trusted samples lead, and a gradient is no step. Exchange "
         '"difference" or "model", or take Zeno'
     )
@@ -64,6 +64,10 @@ class ByLayers(TrustedSamples):
     lr: float
     validators: int
     every: int
+
+    @property
+    def measured_steps(self) -> int:
+        return self.steps
 
     def factor(self, value: Tensor, trusted: Tensor) -> float | None:
         """How much a layer counts beside others' of the same, `[numel]` each; None: it does not."""

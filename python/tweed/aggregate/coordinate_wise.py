@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
-from tweed.aggregate.base import Answer, Arrival, Gathered, Reason, Value, Verdict
+from tweed.aggregate.base import Aggregate, Answer, Arrival, Gathered, Reason, Value, Verdict
 from tweed.aggregate.rows import Row, as_given, rows_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class CoordinateWise:
+class CoordinateWise(Aggregate[Gathered]):
     """What these rules share: they wait for a batch, and see each contribution alone.
 
     One of another shape than most, or with numbers that are not finite, is left out whole and counts as one
@@ -21,7 +21,6 @@ class CoordinateWise:
     """
 
     __slots__ = ()
-    in_network: ClassVar[Literal["mean"] | None] = None
     compares: ClassVar[bool] = True
     rule: ClassVar[str]
     reason: ClassVar[Reason]

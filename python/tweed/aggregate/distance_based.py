@@ -12,9 +12,9 @@ that of whole contributions. All owners so weigh alike.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from tweed.aggregate.base import Answer, Arrival, Gathered, InnerProducts, Reason, Value, Verdict
+from tweed.aggregate.base import Aggregate, Answer, Arrival, Gathered, InnerProducts, Reason, Value, Verdict
 from tweed.aggregate.bounded import Bounded
 from tweed.aggregate.rows import Row, as_given, combined, rows_of
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _LONGEST = 1e70
 
 
-class DistanceBased:
+class DistanceBased(Aggregate[Any]):
     """What these rules share: a subclass says how much each contribution counts.
 
     One of another shape than most, or that is not finite or longer than 1e70, is left out and counts as one
@@ -36,7 +36,6 @@ class DistanceBased:
     """
 
     __slots__ = ()
-    in_network: ClassVar[Literal["mean"] | None] = None
     compares: ClassVar[bool] = True
     reason: ClassVar[Reason]
     doubt: ClassVar[Reason] = Reason.FAR

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from tweed.aggregate.base import Answer, Arrival, Gathered, Reason, Value, Verdict
+from tweed.aggregate.base import Aggregate, Answer, Arrival, Gathered, Reason, Value, Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Mean:
+class Mean(Aggregate[Any]):
     """The average of those who contributed: where a number was lost, of those whose number is there.
 
     A sender that arrives twice counts once, with its latest. Sums are formed in the order of senders, so the
@@ -22,7 +22,6 @@ class Mean:
     """
 
     in_network: ClassVar[Literal["mean"] | None] = "mean"
-    compares: ClassVar[bool] = False
 
     def require(self, contributors: int) -> None:
         """Any number will do."""

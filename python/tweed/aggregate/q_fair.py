@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-from tweed.aggregate.base import Answer, Arrival, Gathered, Reason, Verdict
+from tweed.aggregate.base import Aggregate, Answer, Arrival, Gathered, Reason, Verdict
 from tweed.aggregate.rows import Row, as_given, combined, rows_of
 from tweed.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
-class QFair:
+class QFair(Aggregate[Gathered]):
     """Adds up contributions by their loss to the power of `q`: who is worst off counts most.
 
         sum of F ** q * u   /   sum of (F ** q + q * F ** (q - 1) * rho * |u|^2)
@@ -35,8 +35,7 @@ class QFair:
 
     q: float = 1.0
     rho: float = 10.0
-    in_network: ClassVar[Literal["mean"] | None] = None
-    compares: ClassVar[bool] = False
+    needs_losses: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not (0 <= self.q < math.inf and 0 <= self.rho < math.inf):

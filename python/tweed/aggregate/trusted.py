@@ -11,27 +11,23 @@ owner of a range could not tell the loss at a point of which it knows a part.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from tweed.aggregate.base import Answer, Arrival, Gathered, Reason, Verdict
+from tweed.aggregate.base import Aggregate, Answer, Arrival, Gathered, Reason, Verdict
 from tweed.aggregate.rows import Row
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class TrustedSamples:
+class TrustedSamples(Aggregate[Any]):
     """What these rules share. What is not finite, or of another shape than most, is left out."""
 
     __slots__ = ()
-    in_network: ClassVar[Literal["mean"] | None] = None
-    compares: ClassVar[bool] = False
-    #: Whether a contribution that comes alone can be judged.
-    one_by_one: ClassVar[bool] = True
-    #: What may be exchanged: a rule that gives contributions a gradient's length takes gradients.
+    needs_trusted: ClassVar[bool] = True
+    # A rule that gives contributions a gradient's length takes gradients.
     exchanges: ClassVar[frozenset[str]] = frozenset({"gradient"})
-    #: Why nothing else; for the error text.
-    reason: ClassVar[str] = (
+    exchanges_reason: ClassVar[str] = (
         "it gives what is sent the length of a gradient, and how far several steps go is another length. "
         'Exchange "gradient", or take Zeno'
     )

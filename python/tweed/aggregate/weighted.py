@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any
 
-from tweed.aggregate.base import Answer, Arrival, Gathered, Reason, Verdict
+from tweed.aggregate.base import Aggregate, Answer, Arrival, Gathered, Reason, Verdict
 from tweed.aggregate.rows import as_given, combined, rows_of
 from tweed.errors import UsageError
 
 
-class Averaged:
+class Averaged(Aggregate[Gathered]):
     """What such means share. Contributions that are not finite or of another shape than most are left out."""
 
     __slots__ = ()
-    in_network: ClassVar[Literal["mean"] | None] = None
-    compares: ClassVar[bool] = False
     samples: bool
 
     def require(self, contributors: int) -> None:

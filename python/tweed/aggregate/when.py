@@ -18,19 +18,22 @@ class When(Protocol):
 
     Attributes:
       in_step: a member whose contribution has arrived gets its next task after the commit.
+      one_by_one: each contribution is an update of its own.
     """
 
-    in_step: ClassVar[bool]
+    __slots__ = ()
+    one_by_one: ClassVar[bool] = False
+    in_step: ClassVar[bool] = False
 
     @property
     def within_s(self) -> float:
         """The seconds after the first contribution when it is time in any case; infinite: never."""
-        ...
+        return math.inf
 
     @property
     def round(self) -> int | None:
         """How many tasks are handed out for one update; None: all who want a task get one."""
-        ...
+        return None
 
     def ready(self, arrived: int, members: int) -> bool:
         """Whether it is time.
@@ -43,19 +46,17 @@ class When(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Each:
+class Each(When):
     """Commits after each contribution."""
 
-    in_step: ClassVar[bool] = False
-    within_s: ClassVar[float] = math.inf
-    round: ClassVar[int | None] = None
+    one_by_one: ClassVar[bool] = True
 
     def ready(self, arrived: int, members: int) -> bool:
         return True
 
 
 @dataclass(frozen=True, slots=True)
-class Cache:
+class Cache(When):
     """Commits after `size` contributions, or after those of all members if there are fewer. Who has
     contributed goes on meanwhile.
 
@@ -64,9 +65,6 @@ class Cache:
     """
 
     size: int
-    in_step: ClassVar[bool] = False
-    within_s: ClassVar[float] = math.inf
-    round: ClassVar[int | None] = None
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -77,7 +75,7 @@ class Cache:
 
 
 @dataclass(frozen=True, slots=True)
-class Quorum:
+class Quorum(When):
     """Commits as soon as `count` contributions are there, or `within_s` seconds after the first one; the
     others wait for the commit.
 
@@ -87,7 +85,6 @@ class Quorum:
     count: int
     within_s: float = math.inf
     in_step: ClassVar[bool] = True
-    round: ClassVar[int | None] = None
 
     def __post_init__(self) -> None:
         if self.count < 1 or not self.within_s > 0:
@@ -98,7 +95,7 @@ class Quorum:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class Round(When):
     """Commits in rounds: `size` members get a task on one version, those who have waited longest, and all of
     these are waited for. A member whose lease ends is replaced.
 
@@ -108,7 +105,6 @@ class Round:
 
     size: int
     in_step: ClassVar[bool] = True
-    within_s: ClassVar[float] = math.inf
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -123,12 +119,10 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
-class All:
+class All(When):
     """Commits when each member's contribution is there: training in step."""
 
     in_step: ClassVar[bool] = True
-    within_s: ClassVar[float] = math.inf
-    round: ClassVar[int | None] = None
 
     def ready(self, arrived: int, members: int) -> bool:
         return arrived >= members

@@ -147,14 +147,11 @@ class Decision(Enum):
 class Cadence(Protocol[State]):
     """When to talk. `State` is a frozen dataclass of plain numbers, so that it can be stored.
 
-    Attributes:
-      exchanges: what this cadence can exchange, of "gradient", "factors", "step", "difference" and "model".
-      reason: why it can exchange nothing else; for the error text.
-      needs_norm: it decides by the length of what there is to send.
-      may_be_silent: a rank may take part in an exchange and contribute nothing.
-      outer: what becomes of the mean movement of a round; None: the model moves by it.
-      proximal: how strongly local steps are pulled to where the round began (`exchange.proximal`).
+    A cadence inherits from this class and says what is otherwise with it: what goes with it follows from that
+    (`tweed.composition`).
     """
+
+    __slots__ = ()
 
     @property
     def exchanges(self) -> frozenset[str]:
@@ -167,18 +164,42 @@ class Cadence(Protocol[State]):
     @property
     def needs_norm(self) -> bool:
         """Whether it decides by the norm of what there is to send."""
+        return False
 
     @property
     def may_be_silent(self) -> bool:
         """Whether a rank may take part in an exchange and contribute nothing."""
+        return False
+
+    @property
+    def round_steps(self) -> int | None:
+        """Steps after which all ranks contribute; None: not all do, or not all count."""
+        return None
+
+    @property
+    def keeps_last(self) -> bool:
+        """Whether a server keeps what each rank sent last, which counts until the rank sends again."""
+        return False
+
+    @property
+    def redundant(self) -> bool:
+        """Whether several ranks compute the same, and what comes first counts."""
+        return False
+
+    @property
+    def coded(self) -> bool:
+        """Whether what is sent are combinations of gradients, by a code whose weights may be large."""
+        return False
 
     @property
     def outer(self) -> Outer[Any] | None:
         """What becomes of the mean movement of a round; None: the model moves by it."""
+        return None
 
     @property
     def proximal(self) -> float:
         """How strongly local steps are pulled to where the round began."""
+        return 0.0
 
     def start(self) -> State:
         """The state before the first step."""

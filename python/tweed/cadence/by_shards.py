@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tweed.cadence.base import Decision, Event
+from tweed.cadence.base import Cadence, Decision, Event
 from tweed.cadence.every_step import EveryStep, EveryStepState
 from tweed.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
-class ByShards:
+class ByShards(Cadence[EveryStepState]):
     """A step's samples are cut into shards, each of them held by several workers, which send what they have
     after each. The server goes on as soon as what came gives the mean over shards.
 
@@ -56,10 +56,7 @@ class ByShards:
 
     exchanges: ClassVar[frozenset[str]] = frozenset({"gradient"})
     reason: ClassVar[str] = "what adds up over shards is their gradients, at one model"
-    needs_norm: ClassVar[bool] = False
-    may_be_silent: ClassVar[bool] = False
-    outer: ClassVar[None] = None
-    proximal: ClassVar[float] = 0.0
+    redundant: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.load < 1 or self.most_behind < 1 or not self.patience >= 0:
@@ -69,6 +66,10 @@ class ByShards:
         from tweed.data.coding import work_of  # loads numpy
 
         work_of("uncoded" if self.code == "auto" else self.code, self.load, self.load, self.share)
+
+    @property
+    def coded(self) -> bool:
+        return self.code != "uncoded"
 
     def start(self) -> EveryStepState:
         """The state before the first step."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tweed.cadence.base import Decision, Event, Joined, Ready, StepDone, Stop
+from tweed.cadence.base import Cadence, Decision, Event, Joined, Ready, StepDone, Stop
 from tweed.cadence.moves import Moves
 
 
@@ -27,7 +27,7 @@ class EventTriggeredState:
 
 
 @dataclass(frozen=True, slots=True)
-class EventTriggered:
+class EventTriggered(Cadence[EventTriggeredState]):
     """All meet every step, and a rank contributes if what it has to send is longer than `moves` and the
     number of ranks allow.
 
@@ -48,8 +48,6 @@ class EventTriggered:
     reason: ClassVar[str] = "a silent rank has no model to contribute"
     needs_norm: ClassVar[bool] = True
     may_be_silent: ClassVar[bool] = True
-    outer: ClassVar[None] = None
-    proximal: ClassVar[float] = 0.0
 
     def start(self) -> EventTriggeredState:
         """The state before the first step."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tweed.cadence.base import Decision, Event, Stop
+from tweed.cadence.base import Cadence, Decision, Event, Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class EveryStepState:
 
 
 @dataclass(frozen=True, slots=True)
-class EveryStep:
+class EveryStep(Cadence[EveryStepState]):
     """Exchanges every step.
 
     Cost: one exchange per step.
@@ -25,10 +25,7 @@ class EveryStep:
 
     exchanges: ClassVar[frozenset[str]] = frozenset({"gradient", "factors", "step", "difference", "model"})
     reason: ClassVar[str] = "all that is exchanged is one step old"
-    needs_norm: ClassVar[bool] = False
-    may_be_silent: ClassVar[bool] = False
-    outer: ClassVar[None] = None
-    proximal: ClassVar[float] = 0.0
+    round_steps: ClassVar[int] = 1
 
     def start(self) -> EveryStepState:
         """The state before the first step."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
-from tweed.cadence.base import Decision, Event, Joined, StepDone, Stop
+from tweed.cadence.base import Cadence, Decision, Event, Joined, StepDone, Stop
 from tweed.errors import UsageError
 from tweed.rng import uniform
 
@@ -21,7 +20,7 @@ class IntermittentState:
 
 
 @dataclass(frozen=True, slots=True)
-class Intermittent:
+class Intermittent(Cadence[IntermittentState]):
     """Exchanges after every `every` steps; each rank contributes with `probability`, by a draw of its own.
 
     What a silent rank has to send is forgotten or kept, as the memory does it. To be right on average, a
@@ -42,10 +41,6 @@ class Intermittent:
     every: int = 1
     probability: float = 1.0
     seed: int = 0
-
-    needs_norm: ClassVar[bool] = False
-    outer: ClassVar[None] = None
-    proximal: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         if not (self.every >= 1 and 0 < self.probability <= 1):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
-from tweed.cadence.base import Decision, Event, StepDone, Stop
+from tweed.cadence.base import Cadence, Decision, Event, StepDone, Stop
 from tweed.cadence.outer import Outer
 from tweed.errors import UsageError
 
@@ -20,7 +20,7 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
-class LocalSteps:
+class LocalSteps(Cadence[Round]):
     """Exchanges after every `every` steps, and what is left of a round at `Stop`.
 
     Args:
@@ -40,9 +40,6 @@ class LocalSteps:
     outer: Outer[Any] | None = None
     proximal: float = 0.0
 
-    needs_norm: ClassVar[bool] = False
-    may_be_silent: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
         if not _is_count(self.every):
             raise UsageError(f"local steps: every={self.every!r} is no number of steps; give 1 or more")
@@ -50,6 +47,10 @@ class LocalSteps:
             raise UsageError(f"local steps: outer={self.outer!r} is no outer optimiser; give Nesterov()")
         if not 0 <= self.proximal < math.inf:
             raise UsageError(f"local steps: proximal={self.proximal!r} is to be 0 or more")
+
+    @property
+    def round_steps(self) -> int:
+        return self.every
 
     @property
     def exchanges(self) -> frozenset[str]:

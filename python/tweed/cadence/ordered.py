@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tweed.cadence.base import Decision, Event, IterationStarted, Ready, ServerStopped, Stop
+from tweed.cadence.base import Cadence, Decision, Event, IterationStarted, Ready, ServerStopped, Stop
 from tweed.cadence.server_policy import ServerPolicy
 from tweed.cadence.timers import Timer, within
 
@@ -38,7 +38,7 @@ class OrderedState:
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
+class Ordered(Cadence[OrderedState]):
     """Waits for its turn, and sends unless the server has received enough before.
 
     The server's `ServerStopped` holds how long the longest may be that is withheld. A rank with more to send
@@ -61,8 +61,7 @@ class Ordered:
     reason: ClassVar[str] = "it orders gradients by how much they have changed"
     needs_norm: ClassVar[bool] = True
     may_be_silent: ClassVar[bool] = True
-    outer: ClassVar[None] = None
-    proximal: ClassVar[float] = 0.0
+    keeps_last: ClassVar[bool] = True
 
     def start(self) -> OrderedState:
         """The state before the first iteration."""

@@ -53,6 +53,15 @@ class Hub(Server):
     privacy: Any = None
     aggregators: int = 0
 
+    @property
+    def hub(self) -> Hub:
+        return self
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether each contribution is an update of its own."""
+        return self.when is None or bool(self.when.one_by_one)
+
     def __post_init__(self) -> None:
         Server.__post_init__(self)
         if self.tasks is not None and self.tasks < 1:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tweed.errors import UsageError
+
+if TYPE_CHECKING:
+    from tweed.collective.hub import Hub
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,11 @@ class Server:
     """
 
     rank: int = 0
+
+    @property
+    def hub(self) -> Hub | None:
+        """Itself, if workers reach it when they like; None: all wait for each other."""
+        return None
 
     def __post_init__(self) -> None:
         if not (type(self.rank) is int and self.rank >= 0):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
-from tweed.compress.base import Codec, ReduceRequest, ReduceRequests, Spec, Turn, Update
+from tweed.compress.base import Codec, Memory, ReduceRequest, ReduceRequests, Spec, Turn, Update
 from tweed.compress.checks import check_contracts
 from tweed.compress.half import Half
 from tweed.compress.identity import Identity
@@ -195,7 +195,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Auto:
+class Auto(Memory[Choice]):
     """Error feedback around the quickest of several candidates.
 
     Choice 0 sends everything as it is, and the residual with it; choice `n` is candidate `n - 1`. The driver
@@ -214,7 +214,7 @@ class Auto:
 
     exchanges: ClassVar[frozenset[str]] = frozenset({"gradient", "step", "difference"})
     reason: ClassVar[str] = "what was left of a model is no part of the next one"
-    replicas_diverge: ClassVar[bool] = False
+    autotuned: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for candidate in self.candidates:

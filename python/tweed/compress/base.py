@@ -26,7 +26,7 @@ Modules of this folder load torch inside functions only: a strategy is a plain v
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
@@ -217,21 +217,49 @@ ReduceRequests = Generator[ReduceRequest, "Tensor", Update]
 class Memory(Protocol[State]):
     """What becomes of what a packet leaves out. `State` is a dataclass of tensors, changed in place.
 
+    A memory inherits from this class and says what is otherwise with it: what goes with it follows from that
+    (`tweed.composition`).
+
     Attributes:
       exchanges: what may be exchanged with it, of "gradient", "step", "difference" and "model".
       reason: why nothing else; for the error text.
       replicas_diverge: ranks' models differ between exchanges, and only their average is the model (see
         `Run.averaged`).
+      one_model: all ranks take their gradients at the same model.
+      one_by_one: a packet can be taken alone, whatever other ranks send in the same exchange.
+      memoryless: what a packet leaves out is forgotten at once.
+      sends_differences: what is sent is the difference from what was sent before.
+      skips_unsent: a value that is not sent counts for nothing, where that can be told from zero.
+      autotuned: it takes the form that was quickest, by measured times.
+      measures_norm: it can measure what there is to send, see `MeasuresNorm`.
     """
 
+    __slots__ = ()
     exchanges: ClassVar[frozenset[str]]
     reason: ClassVar[str]
-    replicas_diverge: ClassVar[bool]
+    replicas_diverge: ClassVar[bool] = False
+    one_model: ClassVar[bool] = True
+    one_by_one: ClassVar[bool] = False
+    memoryless: ClassVar[bool] = False
+    sends_differences: ClassVar[bool] = False
+    skips_unsent: ClassVar[bool] = False
+    autotuned: ClassVar[bool] = False
+    measures_norm: ClassVar[bool] = False
+
+    @property
+    def weight(self) -> float:
+        """What is sent is multiplied with it."""
+        return 1.0
 
     @property
     def parts(self) -> Mapping[str, Codec]:
         """The codecs it asks for, by `ReduceRequest.part`."""
         ...
+
+    @property
+    def in_rounds(self) -> Sequence[Rounds[Any]]:
+        """Its codecs that rest on means over all ranks."""
+        return [codec for codec in self.parts.values() if isinstance(codec, Rounds)]
 
     def start(self, like: Tensor) -> State:
         """The state before the first exchange; `like`, `[numel]` float32, gives size and device."""

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from tweed.compress.base import Codec, ReduceRequest, ReduceRequests, Turn, Update
+from tweed.compress.base import Codec, Memory, ReduceRequest, ReduceRequests, Turn, Update
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Direct:
+class Direct(Memory[None]):
     """Compresses, averages, and forgets the rest: for compressors that are unbiased, or nearly exact.
 
     Args:
@@ -26,7 +26,9 @@ class Direct:
 
     exchanges: ClassVar[frozenset[str]] = frozenset({"gradient", "step", "difference"})
     reason: ClassVar[str] = "a model that is compressed loses parameters"
-    replicas_diverge: ClassVar[bool] = False
+    one_by_one: ClassVar[bool] = True
+    memoryless: ClassVar[bool] = True
+    measures_norm: ClassVar[bool] = True
 
     @property
     def parts(self) -> Mapping[str, Codec]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from tweed.compress.base import Codec, ReduceRequest, ReduceRequests, Turn, Update
+from tweed.compress.base import Codec, Memory, ReduceRequest, ReduceRequests, Turn, Update
 from tweed.compress.checks import check_contracts
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class Residual:
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorFeedback:
+class ErrorFeedback(Memory[Residual]):
     """Adds what was left of the last exchange to the next.
 
     Raises: StrategyError for a compressor whose random draws leave more than it was given.
@@ -33,7 +33,8 @@ class ErrorFeedback:
 
     exchanges: ClassVar[frozenset[str]] = frozenset({"gradient", "step", "difference"})
     reason: ClassVar[str] = "what was left of a model is no part of the next one"
-    replicas_diverge: ClassVar[bool] = False
+    one_by_one: ClassVar[bool] = True
+    measures_norm: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_contracts("ErrorFeedback", self.compressor)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from tweed.compress.base import Codec, ReduceRequest, ReduceRequests, Turn, Update
+from tweed.compress.base import Codec, Memory, ReduceRequest, ReduceRequests, Turn, Update
 from tweed.compress.checks import check_contracts
 from tweed.errors import UsageError
 
@@ -22,7 +22,7 @@ class Divergence:
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorReset:
+class ErrorReset(Memory[Divergence]):
     """Each rank applies what others sent of their movements, and all of its own. Models diverge; every so
     many exchanges the difference is compressed, averaged and reset.
 
@@ -49,6 +49,7 @@ class ErrorReset:
     exchanges: ClassVar[frozenset[str]] = frozenset({"step", "difference"})
     reason: ClassVar[str] = "what is not sent moves this rank's model, and a gradient moves none"
     replicas_diverge: ClassVar[bool] = True
+    one_model: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_contracts("ErrorReset", self.reset)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from tweed.compress.base import Codec, ReduceRequest, ReduceRequests, Spec, Turn, Update
+from tweed.compress.base import Codec, Memory, ReduceRequest, ReduceRequests, Spec, Turn, Update
 from tweed.errors import StrategyError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class LastSent:
 
 
 @dataclass(frozen=True, slots=True)
-class LazyAggregation:
+class LazyAggregation(Memory[LastSent]):
     """Sends how its value differs from what it sent last. All use the mean of what was sent last, so a silent
     rank counts with an old value instead of none.
 
@@ -39,7 +39,8 @@ class LazyAggregation:
 
     exchanges: ClassVar[frozenset[str]] = frozenset({"gradient", "step"})
     reason: ClassVar[str] = "what was sent of another round is no part of this one"
-    replicas_diverge: ClassVar[bool] = False
+    sends_differences: ClassVar[bool] = True
+    measures_norm: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         reply = self.compressor.reply_codec

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from tweed.compress.base import Codec, ReduceRequest, ReduceRequests, Turn, Update
+from tweed.compress.base import Codec, Memory, ReduceRequest, ReduceRequests, Turn, Update
 from tweed.compress.checks import check_contracts
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class Ahead:
 
 
 @dataclass(frozen=True, slots=True)
-class LocalResidual:
+class LocalResidual(Memory[Ahead]):
     """This rank goes on from the newest model and what it did not send of its last movement, which nobody
     else sees and which is forgotten with the next exchange: no error is ever older than one round.
 
@@ -37,7 +37,9 @@ class LocalResidual:
 
     exchanges: ClassVar[frozenset[str]] = frozenset({"step", "difference"})
     reason: ClassVar[str] = "what is not sent moves this rank's model, and a gradient moves none"
-    replicas_diverge: ClassVar[bool] = False
+    one_by_one: ClassVar[bool] = True
+    skips_unsent: ClassVar[bool] = True
+    one_model: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_contracts("LocalResidual", self.compressor)

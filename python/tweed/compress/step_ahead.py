@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from tweed.compress.base import Codec, ReduceRequest, ReduceRequests, Turn, Update
+from tweed.compress.base import Codec, Memory, ReduceRequest, ReduceRequests, Turn, Update
 from tweed.compress.checks import check_contracts
 from tweed.compress.identity import Identity
 from tweed.errors import UsageError
@@ -23,7 +23,7 @@ class Ahead:
 
 
 @dataclass(frozen=True, slots=True)
-class StepAhead:
+class StepAhead(Memory[Ahead]):
     """Takes the next gradient where the model would be, had all been sent.
 
     Args:
@@ -45,7 +45,7 @@ class StepAhead:
 
     exchanges: ClassVar[frozenset[str]] = frozenset({"step", "difference"})
     reason: ClassVar[str] = "a step ahead moves the model, and a gradient moves none"
-    replicas_diverge: ClassVar[bool] = False
+    one_model: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_contracts("StepAhead", self.compressor)

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from tweed.cadence import ByShards, Ordered
-from tweed.compress import Auto, Direct, Identity, LazyAggregation
+from tweed.compress import Direct, Identity, LazyAggregation
 from tweed.exchange.base import Exchange
 from tweed.exchange.by_shards.gradients import ShardGradients
 from tweed.exchange.cadence_driver import CadenceDriver
@@ -90,10 +90,10 @@ def _summed(parts: Parts, groups: Groups) -> GradientReducer:
 
 _Reducer = Callable[[Parts, Groups], GradientReducer]
 _REDUCERS: tuple[tuple[Callable[[Strategy], bool], _Reducer], ...] = (
-    (lambda s: isinstance(s.cadence, Ordered), _ordered),
-    (lambda s: isinstance(s.cadence, ByShards), _by_shards),
+    (lambda s: s.cadence.keeps_last, _ordered),
+    (lambda s: s.cadence.redundant, _by_shards),
     (lambda s: s.exchange == "factors", _factored),
-    (lambda s: isinstance(s.memory, Auto) and _may_sum(s), _autotuned),
+    (lambda s: s.memory is not None and s.memory.autotuned and _may_sum(s), _autotuned),
     (lambda s: not s.is_plain_sum, _compressed),
     (lambda s: True, _summed),
 )

@@ -11,7 +11,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from tweed.errors import ShapeMismatch, StrategyError, UsageError
+from tweed.composition import Rule, check
+from tweed.errors import ShapeMismatch, UsageError
 from tweed.exchange.shards import is_spread
 from tweed.hooks.advice import IN_DDP
 from tweed.strategy import Strategy
@@ -86,28 +87,38 @@ def check_covered(optimizers: Iterable[Optimizer], params: set[nn.Parameter], tr
 
 def check_place(strategy: Strategy, model: nn.Module, size: int) -> None:
     """Raises StrategyError if the strategy does not suit a group of `size`, or where the model lies."""
-    server = strategy.collective
-    if server is not None and not (server.rank < size and size >= 2):
-        raise StrategyError(
-            f"collective={server!r} needs rank {server.rank} and at least one worker, and the group has only "
-            f"{size} ranks"
-        )
-    if strategy.hub is not None and strategy.aggregate.compares and size < 4:
-        raise StrategyError(
-            f"aggregate={strategy.aggregate!r} compares contributions, and {server!r} has only {size - 1} "
-            "workers: start at least three workers, or take another rule"
-        )
-    if strategy.hub is not None and strategy.hub.privacy is not None and strategy.hub.rank != 0:
-        raise StrategyError(
-            f"collective={strategy.hub!r}: a run begins with the model and the buffers of rank 0, which a "
-            "worker would give away without noise. Let the hub be rank 0"
-        )
-    devices = {str(param.device) for param in model.parameters()} - {"cpu"}
-    if strategy.may_lose and devices:
-        raise StrategyError(
-            f"transport={strategy.transport!r} returns what was lost to memory of the host, and parameters "
-            f"are on {', '.join(sorted(devices))}: keep them on the CPU, or lose nothing: Ltp(lossless=True)"
-        )
+    rank = 0 if strategy.collective is None else strategy.collective.rank
+    devices = sorted({str(param.device) for param in model.parameters()} - {"cpu"})
+    rules = (
+        Rule(
+            "collective",
+            None,
+            lambda s: s.collective and (rank >= size or size < 2),
+            f"needs rank {rank} and at least one worker, and the group has only {size} ranks",
+        ),
+        Rule(
+            "aggregate",
+            None,
+            lambda s: s.hub and s.aggregate.compares and size < 4,
+            f"compares contributions, and {strategy.hub!r} has only {size - 1} workers: start at least three "
+            "workers, or take another rule",
+        ),
+        Rule(
+            "privacy",
+            None,
+            lambda s: s.privacy and rank,
+            f"needs the hub at rank 0, and it is rank {rank}: a run begins with the model and the buffers of "
+            "rank 0, which a worker would give away without noise. Let the hub be rank 0",
+        ),
+        Rule(
+            "transport",
+            None,
+            lambda s: s.may_lose and devices,
+            f"returns what was lost to memory of the host, and parameters are on {', '.join(devices)}: keep "
+            "them on the CPU, or lose nothing: Ltp(lossless=True)",
+        ),
+    )
+    check(strategy, rules)
 
 
 def check_agreement(by_rank: list[list[str]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 
+from tweed.composition import Rule, check
 from tweed.errors import PeerLost, StrategyError
 from tweed.exchange.communicator import Stats
 from tweed.exchange.context import Ungrouped
@@ -16,6 +17,23 @@ from tweed.hub.links.base import HubLink
 from tweed.links.address import Credentials, HubAddress
 from tweed.links.calling import opened
 from tweed.strategy import Strategy
+
+_ALONE = (
+    Rule(
+        "",
+        None,
+        lambda s: s.hub is None,
+        "has no hub, and its ranks need a group: give collective=Hub(0), or the name of a strategy that has "
+        "one, such as teasq",
+    ),
+    Rule(
+        "transport",
+        None,
+        lambda s: s.transport is not None,
+        "is one of a process group, and members of a hub that has none have one TCP stream each: leave it "
+        "out, or make a group",
+    ),
+)
 
 
 @dataclass(slots=True)
@@ -74,13 +92,4 @@ def own_address(place: str) -> str:
 
 def check_alone(strategy: Strategy) -> None:
     """Raises StrategyError for a strategy that does not say how to train without a group."""
-    if strategy.hub is None:
-        raise StrategyError(
-            f"{strategy!r} has no hub, and its ranks need a group: give collective=Hub(0), or the name of "
-            "a strategy that has one, such as teasq"
-        )
-    if strategy.transport is not None:
-        raise StrategyError(
-            f"transport={strategy.transport!r} is one of a process group, and members of a hub that has none "
-            "have one TCP stream each: leave it out, or make a group"
-        )
+    check(strategy, _ALONE)

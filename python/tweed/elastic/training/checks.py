@@ -2,75 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves
 
-from tweed.cadence import EveryStep, LocalSteps
-from tweed.compress import Auto, Direct, ErrorFeedback, LazyAggregation
-from tweed.errors import StrategyError
+from tweed.composition import Rule, check
 from tweed.strategy import Strategy
 
-#: Per part of a strategy: whether it does not go with members that come and go, and why.
-_REFUSED: tuple[tuple[str, Callable[[Strategy], bool], str], ...] = (
-    (
+_ELASTIC = "elastic=Elastic(...)"
+_RULES = (
+    Rule(
         "collective",
+        _ELASTIC,
         lambda s: s.hub is not None,
         "members of a hub come and go by themselves: leave elastic out, and give attach(hub=...), see "
         "docs/hub.md",
     ),
-    (
+    Rule(
         "collective",
+        _ELASTIC,
         lambda s: s.collective is not None,
         "its rank has a part that no other member can take over. Leave it out",
     ),
-    (
+    Rule(
         "exchange",
+        _ELASTIC,
         lambda s: s.exchange == "factors",
         "each member would form the sum from the factors that it has, and those of one that is lost within a "
         'step are at some members and not at others. Exchange "gradient"',
     ),
-    (
+    Rule(
         "exchange",
-        lambda s: s.exchange != "gradient" and not isinstance(s.cadence, LocalSteps),
+        _ELASTIC,
+        lambda s: (
+            s.exchange != "gradient" and (s.cadence.round_steps is None or "gradient" in s.cadence.exchanges)
+        ),
         "members' models differ after each exchange, so that steps are lost with who made them, and who "
         'joins finds no one model to begin with. Exchange "gradient", or "difference" by LocalSteps(...)',
     ),
-    (
+    Rule(
         "cadence",
-        lambda s: not isinstance(s.cadence, EveryStep | LocalSteps),
+        _ELASTIC,
+        lambda s: s.cadence.round_steps is None,
         "all members contribute to each step or round, which counts for all or for none. Take EveryStep() "
         "or LocalSteps(...)",
     ),
-    (
+    Rule(
         "compress",
-        lambda s: s.exchange != "gradient" and not isinstance(s.memory, Direct | ErrorFeedback | None),
+        _ELASTIC,
+        lambda s: s.exchange != "gradient" and s.memory and not s.memory.one_model,
         "under it members' models differ after an exchange, and who joins finds no one model to begin with. "
         "Take ErrorFeedback(...)",
     ),
-    (
+    Rule(
         "aggregate",
+        _ELASTIC,
         lambda s: s.aggregate.in_network != "mean",
         "it weighs contributions against each other, and those of members are sums over shares of unequal "
         "sizes, of which only the mean over samples is right. Take Mean()",
     ),
-    (
+    Rule(
         "compress",
-        lambda s: isinstance(s.memory, LazyAggregation),
+        _ELASTIC,
+        lambda s: s.memory and s.memory.sends_differences,
         "what each member has sent last is in every mean, that of one who is lost too, and nobody else can "
         "take it out. Take ErrorFeedback(...)",
     ),
-    (
+    Rule(
         "compress",
-        lambda s: isinstance(s.memory, Auto),
+        _ELASTIC,
+        lambda s: s.memory and s.memory.autotuned,
         "it learns from the steps before which form is quickest, on the links of those who were members. "
         'Name one, such as "top_k:0.01" or Quantise(8)',
     ),
-    (
+    Rule(
         "transport",
+        _ELASTIC,
         lambda s: s.transport is not None,
         "a step must have whole contributions, over links that stand while members change: leave it out",
     ),
@@ -79,10 +89,7 @@ _REFUSED: tuple[tuple[str, Callable[[Strategy], bool], str], ...] = (
 
 def check_strategy(strategy: Strategy) -> None:
     """Raises StrategyError for what does not go with members that come and go, and why."""
-    for part, refuses, why in _REFUSED:
-        if refuses(strategy):
-            value = getattr(strategy, part)
-            raise StrategyError(f"{part}={value!r} does not go with elastic=Elastic(...): {why}")
+    check(strategy, _RULES)
 
 
 def follows_models(kept: Any, optimizers: Sequence[Optimizer]) -> bool:

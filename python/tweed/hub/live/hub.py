@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tweed.aggregate import Each, Question, Verdict
+from tweed.aggregate import Question, Verdict
 from tweed.errors import UsageError
 from tweed.exchange.context import Context
 from tweed.hub.links.base import Linked, MemberLinks
@@ -85,7 +85,7 @@ class HubServer:
     def follow(self) -> Replica:
         """Another process is the hub, and this one applies what that commits. Raises UsageError for a rule
         that cannot have a replica."""
-        each = self._strategy.hub is not None and isinstance(self._strategy.hub.when or Each(), Each)
+        each = self._strategy.hub is not None and self._strategy.hub.one_by_one
         self.replica = Replica(
             self._strategy.aggregate, each, self._stands_for, self._missing, self._sum_stands_for
         )

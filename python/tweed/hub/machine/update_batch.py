@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tweed.aggregate import Aggregate, Answer, Each, Question, When
+from tweed.aggregate import Aggregate, Answer, Question, When
 from tweed.errors import UsageError
 from tweed.exchange.checkpoint import filled, plain
 from tweed.hub.machine.actions import Abandon, Ask, Step
@@ -87,7 +87,7 @@ class Batch:
             self.asking = True
             return Ask(found)
         self.version += 1
-        update = update_of(found, verdicts, isinstance(self.when, Each))
+        update = update_of(found, verdicts, self.when.one_by_one)
         return Step(update, self.version, tuple(self.tasks), verdicts, tuple(self.units))
 
     def answered(self, answer: Any, now: float) -> None:
