@@ -37,7 +37,7 @@ PUBLIC = [
     ),
     "tweed.data",
     *(f"tweed.{name}" for name in ("simulate", "testbed", "metrics")),
-    *(f"tweed.{name}" for name in ("plan", "doctor", "report", "systems")),
+    *(f"tweed.{name}" for name in ("collective.planning", "doctor", "report", "systems")),
 ]
 
 

@@ -19,7 +19,6 @@ pub mod members;
 pub mod objects;
 mod program;
 pub mod relay;
-mod slice;
 mod spans;
 mod trace;
 

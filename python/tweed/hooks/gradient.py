@@ -328,9 +328,11 @@ class GradientExchange:
         self._steps += 1
 
     def check_finite(self) -> None:
+        """Raises NonFinite if a gradient of the last exchange is not finite, where the reducer looks."""
         self.reducer.check_finite()
 
     def after_step(self, norm: float | None) -> None:
+        """Tells the reducer of a step, by whose norm its cadence may decide."""
         if self.within_step:
             self.within_step = False
             self._used()
@@ -370,9 +372,11 @@ class GradientExchange:
         return tensors
 
     def state(self) -> dict[str, Any]:
+        """What the reducer keeps for later exchanges."""
         return self.reducer.state()
 
     def load(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a `state`."""
         self.reducer.load(state)
 
     def close(self) -> None:

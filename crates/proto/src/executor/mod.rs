@@ -33,15 +33,16 @@
 mod action;
 mod outputs;
 mod queries;
+mod slice;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tweed_schedule::Rank;
 
+use crate::executor::slice::{InputStage, OutputStage, Slice};
 use crate::layout::{Layout, Reach};
 use crate::program::{Input, Program};
-use crate::slice::{InputStage, OutputStage, Slice};
 
 pub use action::{Action, Arrival, Combine, Notice, Ready, Signal};
 

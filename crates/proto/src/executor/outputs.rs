@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tweed_schedule::Rank;
 
 use super::{Action, Executor, Notice, Signal};
+use crate::executor::slice::OutputStage;
 use crate::program::Wait;
-use crate::slice::OutputStage;
 
 impl Executor {
     /// Starts an output if its value is there and nothing holds it back; then those that wait for it.

@@ -3,9 +3,9 @@
 use tweed_schedule::Rank;
 
 use super::{Arrival, Executor};
+use crate::executor::slice::OutputState;
 use crate::layout::Layout;
 use crate::program::{Input, Program};
-use crate::slice::OutputState;
 
 impl Executor {
     /// The program it runs.

@@ -1,6 +1,6 @@
 //! How far one slice has come.
 
-use crate::executor::Arrival;
+use super::Arrival;
 use crate::program::Program;
 
 /// One slice: the state of each input and output of the program.
