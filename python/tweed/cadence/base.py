@@ -104,6 +104,8 @@ class Decision(Enum):
     Attributes:
       action: what this rank does.
       reason: why, in words.
+      exchange: every rank exchanges now.
+      silent: this rank takes part in the exchange and contributes nothing.
     """
 
     EVERY_STEP = Action.EXCHANGE, "this cadence exchanges every step"
@@ -128,19 +130,11 @@ class Decision(Enum):
     def __init__(self, action: Action, reason: str) -> None:
         self.action = action
         self.reason = reason
+        self.exchange = action is not Action.KEEP_GOING
+        self.silent = action is Action.EXCHANGE_SILENTLY
 
     def __str__(self) -> str:
         return f"{self.action.value}: {self.reason}"
-
-    @property
-    def exchange(self) -> bool:
-        """True: every rank exchanges now."""
-        return self.action is not Action.KEEP_GOING
-
-    @property
-    def silent(self) -> bool:
-        """True: this rank takes part in the exchange and contributes nothing."""
-        return self.action is Action.EXCHANGE_SILENTLY
 
 
 @runtime_checkable

@@ -3,8 +3,7 @@
 A `GradientReducer` owns the buckets and knows no hooks; `tweed.hooks.gradient` puts gradients in, and shows
 what comes out.
 
-    reducer.wanted()             a backward pass begins: is it to be exchanged?
-    reducer.begin()              the first gradient of an exchange comes
+    reducer.wanted()             the first gradient of a backward pass comes: is it to be exchanged?
     reducer.start(gradients)     a bucket is complete; buckets start in one order on all ranks
     reducer.finish()             all have started: views become averages
 """
@@ -61,11 +60,8 @@ class GradientReducer:
         self.steps_taken = 0
 
     def wanted(self) -> bool:
-        """Whether the backward pass that begins is to be exchanged."""
+        """Whether the backward pass that begins is to be exchanged. If so, that exchange begins."""
         return True
-
-    def begin(self) -> None:
-        """Prepares for the exchange that begins."""
 
     def renew(self, bucket: Bucket) -> None:
         """Gives a bucket other memory, as somebody else holds what it has."""
@@ -130,6 +126,7 @@ class SummedGradients(GradientReducer):
         self.prescale = comm.prescale
         self.takes_back = comm.losses is not None
         self._comm = comm
+        self._contributes = comm.owners.contributes
         self._cadence = cadence
 
     def wanted(self) -> bool:
@@ -154,7 +151,7 @@ class SummedGradients(GradientReducer):
     def start(self, gradients: GradientBucket) -> None:
         bucket = gradients.bucket
         bucket.marks.fill_(1)
-        bucket.marks[-1] = self.prescale * (-1) ** self.steps_taken if self._comm.owners.contributes else 0
+        bucket.marks[-1] = self.prescale * (-1) ** self.steps_taken if self._contributes else 0
         for index in gradients.missing():
             bucket.marks[index] = self._comm.has_residual(bucket, index)
         gradients.work = self._comm.start(bucket)
@@ -284,14 +281,15 @@ class AutotunedGradients(GradientReducer):
         self._residual = False  # may a memory have something that was not sent?
 
     def wanted(self) -> bool:
-        return self._compressed.wanted()
-
-    def begin(self) -> None:
+        """As the cadence decides; what was chosen carries out the exchange that begins."""
+        if not self._compressed.wanted():
+            return False
         self._autotuner.begin()
         plain = self._autotuner.choice == 0 and not self._residual
         self._now = self._summed if plain else self._compressed
         self._now.says, self._now.steps_taken = self.says, self.steps_taken
         self.prescale = self._now.prescale
+        return True
 
     def renew(self, bucket: Bucket) -> None:
         self._summed.renew(bucket)

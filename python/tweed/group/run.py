@@ -48,8 +48,7 @@ class GradientRun(Run):
         parts = Parts(strategy, setup.context, setup.cadence, settings.bucket_bytes, record)
         # Under shards each rank is in another step, so buffers become the same at the end alone.
         shared = settings.sync_buffers and not isinstance(strategy.cadence, ByShards)
-        buffers: Callable[[], list[Tensor]] = (lambda: list(model.buffers())) if shared else list
-        beside = Beside(self._snapshot, self._take_back, buffers)
+        beside = Beside(self._snapshot, self._take_back, model.buffers if shared else list)
         reducer = partial(gradient_reducer, parts)
         self._gradients = GradientExchange(
             setup.params, setup.context, settings.bucket_bytes, reducer, beside

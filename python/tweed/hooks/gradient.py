@@ -9,7 +9,7 @@ import functools
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -69,7 +69,7 @@ class Beside(NamedTuple):
 
     snapshot: Callable[[], Any]
     take_back: Callable[[Any], None]
-    buffers: Callable[[], list[Tensor]] = list
+    buffers: Callable[[], Iterable[Tensor]] = list
     root: int | None = None
 
 
@@ -216,6 +216,7 @@ class GradientExchange:
         self._refused = self._trained.look()
         if self.reducer.takes_back:
             self._settle()
+        self.reducer.steps_taken = self._steps
         return self.reducer.wanted()
 
     def _settle(self) -> None:
@@ -228,10 +229,9 @@ class GradientExchange:
     def _begin(self) -> None:
         self._open = True
         # First, so that a rank that cannot take part has begun the same as all.
-        buffers = self._context.broadcast(self._beside.buffers(), self._beside.root)
+        tensors = list(self._beside.buffers())
+        buffers = self._context.broadcast(tensors, self._beside.root) if tensors else []
         self._buffers_on_their_way = buffers
-        self.reducer.steps_taken = self._steps
-        self.reducer.begin()
         if self._refused is not None:
             try:
                 self._context.receive(buffers)
@@ -271,8 +271,12 @@ class GradientExchange:
         if grad.layout is not torch.strided:
             name = gradients.names[index]
             raise UsageError(f"the gradient of {name!r} is sparse: make it dense for attach")
-        torch.mul(local(grad.detach()), self.reducer.prescale, out=view)
-        param.grad = spread_as(view, param)
+        if self._is_spread:
+            torch.mul(local(grad.detach()), self.reducer.prescale, out=view)
+            param.grad = spread_as(view, param)
+        else:
+            torch.mul(grad.detach(), self.reducer.prescale, out=view)
+            param.grad = view
         gradients.given.add(index)
 
     def _start_full(self) -> None:

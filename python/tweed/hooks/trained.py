@@ -42,6 +42,9 @@ class Trained(Mapping[str, Parameter]):
 
     Which these are is decided once: those that require a gradient now.
 
+    Attributes:
+      objects: the parameters; another list whenever one of them is another object.
+
     Raises: nothing; a name whose parameter has left gives KeyError, until `look` has said why.
     Cost: of `look`, 0.3 us per parameter and module if nothing has changed.
 
@@ -75,11 +78,6 @@ class Trained(Mapping[str, Parameter]):
 
     def __len__(self) -> int:
         return len(self._names)
-
-    @property
-    def objects(self) -> list[Parameter]:
-        """The parameters; another list whenever one of them is another object."""
-        return self._params
 
     def has(self, module: nn.Module) -> bool:
         """Whether `module` was a part of the model when that was last looked at."""
@@ -128,20 +126,20 @@ class Trained(Mapping[str, Parameter]):
             return False
         objects = chain.from_iterable(place.values() for place in self._filled)
         return all(map(is_, objects, self._objects)) and (
-            [*map(Tensor.data_ptr, self._params)] == self._addresses
+            [*map(Tensor.data_ptr, self.objects)] == self._addresses
         )
 
     def _remember(self, now: dict[str, Parameter]) -> None:
         self._all = now
         self._found = {name: now[name] for name in self._names}
-        self._params = [*self._found.values()]
+        self.objects = [*self._found.values()]
         self._modules = {*self._model.modules()}
         self._places = [place for module in self._modules for place in (module._parameters, module._modules)]
         self._filled = [place for place in self._places if place]
         self._objects = [*chain.from_iterable(place.values() for place in self._filled)]
-        self._memory = [param.detach() for param in self._params]
+        self._memory = [param.detach() for param in self.objects]
         self._bytes = None  # of the memory, where that shows it as it is
-        self._addresses = [] if self._is_spread else [*map(Tensor.data_ptr, self._params)]
+        self._addresses = [] if self._is_spread else [*map(Tensor.data_ptr, self.objects)]
 
 
 def _form(param: Tensor) -> _Form:
