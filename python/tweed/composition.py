@@ -6,7 +6,7 @@ is the error. No row asks for the type of a part, so that a new part joins by it
 
 Members that come and go, and others that strategies are for, have rows of their own:
 
-    check(strategy, [Rule("transport", "elastic=Elastic(...)", lambda s: s.transport is not None, "...")])
+    check(strategy, [Rule(("transport", "elastic=Elastic(...)"), lambda s: s.transport is not None, "...")])
 """
 
 from __future__ import annotations
@@ -32,22 +32,27 @@ class Rule:
     """One thing that does not go with another.
 
     Args:
-      part: an attribute of the strategy, which the error names first. "": the strategy itself.
-      other: what it does not go with: another attribute, or words. None: `why` says it all.
+      parts: an attribute of the strategy, which the error names first, and what that does not go with:
+        another attribute, or words. Without the second, `why` says it all; without both, of the strategy.
       refuses: whether a strategy breaks the rule.
       why: the reason and what to take instead, or what makes this text of a strategy.
+
+    Example:
+      >>> from tweed.strategy import Strategy
+      >>> silent = Rule(("cadence", "compress"), lambda s: s.compress is None, "there is no memory")
+      >>> silent.text(Strategy())
+      'cadence=EveryStep() does not go with compress=None: there is no memory'
     """
 
-    part: str
-    other: str | None
+    parts: tuple[()] | tuple[str] | tuple[str, str]
     refuses: Callable[[Strategy], object]
     why: str | Callable[[Strategy], str]
 
     def text(self, strategy: Strategy) -> str:
         """What the error says of a strategy that breaks the rule."""
         why = self.why(strategy) if callable(self.why) else self.why
-        between = f" does not go with {_named(strategy, self.other)}: " if self.other else " "
-        return f"{_named(strategy, self.part)}{between}{why}"
+        named = [_named(strategy, part) for part in self.parts] or [repr(strategy)]
+        return f"{' does not go with '.join(named)}{': ' if len(named) > 1 else ' '}{why}"
 
 
 def check(strategy: Strategy, rules: Iterable[Rule]) -> None:
@@ -59,7 +64,7 @@ def check(strategy: Strategy, rules: Iterable[Rule]) -> None:
 
 def _named(strategy: Strategy, what: str) -> str:
     if not hasattr(strategy, what):
-        return what or repr(strategy)
+        return what
     value = getattr(strategy, what)
     return f'exchange="{value}"' if what == "exchange" else f"{what}={value!r}"
 
@@ -104,51 +109,44 @@ def _sent_before(strategy: Strategy) -> str:
 #: rank.
 OF_EXCHANGES = (
     Rule(
-        "collective",
-        "exchange",
+        ("collective", "exchange"),
         lambda s: s.exchange == "factors" and s.collective is not None,
         "it answers with one sum, and the sum of several ranks' products has no factors with few rows, so "
         'that the answer is a whole matrix. Leave it out, or exchange "gradient"',
     ),
     Rule(
-        "cadence",
-        "exchange",
+        ("cadence", "exchange"),
         lambda s: s.exchange == "factors" and "factors" not in s.cadence.exchanges,
         "what a model has moved by in several steps, or what a silent rank has sent before, is no product of "
         "the factors of this step's gradient. Take EveryStep()",
     ),
     Rule(
-        "compress",
-        "exchange",
+        ("compress", "exchange"),
         lambda s: s.exchange == "factors" and s.compress is not None,
         "a codec rounds or leaves out values of the gradient, and what that does to factors is multiplied "
         "with the other ones, so that no residual of values makes it good. Compress nothing, or exchange "
         '"gradient"',
     ),
     Rule(
-        "transport",
-        "exchange",
+        ("transport", "exchange"),
         lambda s: s.exchange == "factors" and s.may_lose,
         "a value of a factor that is lost is missing in a whole row or column of the gradient, and returns "
         'as no value of the next one\'s factors. Lose nothing, Ltp(lossless=True), or exchange "gradient"',
     ),
     Rule(
-        "aggregate",
-        "exchange",
+        ("aggregate", "exchange"),
         lambda s: s.exchange == "factors" and s.aggregate.in_network != "mean",
         "only of a mean are all ranks' factors, one below the other, the factors. Another rule compares "
         "whole gradients, for which each rank's would be multiplied out. Take Mean(), or exchange "
         '"gradient"',
     ),
     Rule(
-        "cadence",
-        "exchange",
+        ("cadence", "exchange"),
         lambda s: s.exchange not in s.cadence.exchanges,
         lambda s: f"{s.cadence.reason}. Exchange {_kinds(s.cadence.exchanges)}, or take another cadence",
     ),
     Rule(
-        "transport",
-        "exchange",
+        ("transport", "exchange"),
         lambda s: s.may_lose and s.exchange == "model",
         "it may lose parts of what ranks contribute, and a model must not lose parameters. Exchange "
         '"gradient", "step" or "difference", or lose nothing: Ltp(lossless=True)',
@@ -158,71 +156,61 @@ OF_EXCHANGES = (
 #: Of what becomes of contributions; `compress` is a memory by now.
 OF_PARTS = (
     Rule(
-        "compress",
-        "exchange",
+        ("compress", "exchange"),
         lambda s: s.memory is not None and s.exchange not in s.memory.exchanges,
         lambda s: f"{s.memory.reason}. Exchange {_kinds(s.memory.exchanges)}, or compress nothing",  # type: ignore[union-attr]
     ),
     # What comes first of a shard counts, and the rest is thrown away.
     Rule(
-        "cadence",
-        "collective",
+        ("cadence", "collective"),
         lambda s: s.cadence.redundant and (s.collective is None or s.hub is not None),
         "shards add up at one place and at one model, for which all workers begin a step with it. Give "
         "collective=Server(0)",
     ),
     Rule(
-        "cadence",
-        "aggregate",
+        ("cadence", "aggregate"),
         lambda s: s.cadence.redundant and s.aggregate.in_network != "mean",
         "of a shard the worker counts that is first, so that a hostile one would count as many; and a "
         "combination of shards cannot be judged by one of them. Take Mean()",
     ),
     Rule(
-        "cadence",
-        "compress",
+        ("cadence", "compress"),
         lambda s: s.cadence.redundant and s.memory and (not s.memory.memoryless or _rests_on_means(s)),
         "what a packet leaves out of a shard is in the one of another worker that counts instead. Take "
         "Direct, or compress nothing",
     ),
     Rule(
-        "cadence",
-        "compress",
+        ("cadence", "compress"),
         lambda s: s.cadence.redundant and s.memory and (s.cadence.coded or s.memory.weight != 1),
         "weights of a code, which may be thousands, multiply what a packet is off. Take "
         'code="uncoded", or compress nothing',
     ),
     # A silent rank's part in an exchange is up to the server or the memory; a plain sum has none for it.
     Rule(
-        "cadence",
-        None,
+        ("cadence",),
         lambda s: s.cadence.keeps_last and s.collective is None,
         "needs a server that hears ranks one by one: give collective=Server(0)",
     ),
     Rule(
-        "cadence",
-        "compress",
+        ("cadence", "compress"),
         lambda s: s.cadence.keeps_last and s.memory and not s.memory.sends_differences,
         "a rank counts with all that it has sent, and what a packet leaves out is in the next difference. "
         "Take LazyAggregation",
     ),
     Rule(
-        "cadence",
-        "compress",
+        ("cadence", "compress"),
         lambda s: s.cadence.keeps_last and _rests_on_means(s),
         "its factors rest on means over all ranks, and the server hears them one by one. Take another "
         "compressor",
     ),
     Rule(
-        "cadence",
-        "compress",
+        ("cadence", "compress"),
         lambda s: s.cadence.may_be_silent and not s.cadence.keeps_last and s.memory is None,
         "what a silent rank counts for is undefined. Give a memory, such as "
         "LazyAggregation(Identity(by_ranges=True))",
     ),
     Rule(
-        "cadence",
-        "compress",
+        ("cadence", "compress"),
         lambda s: (
             s.cadence.needs_norm and not s.cadence.keeps_last and not (s.memory and s.memory.measures_norm)
         ),
@@ -230,8 +218,7 @@ OF_PARTS = (
         "cadence",
     ),
     Rule(
-        "cadence",
-        "compress",
+        ("cadence", "compress"),
         lambda s: s.cadence.outer and s.memory and (not s.memory.one_model or s.memory.autotuned),
         lambda s: (
             f"{s.cadence.outer!r} moves the one model that all ranks stand at, and with this memory they "
@@ -240,117 +227,100 @@ OF_PARTS = (
     ),
     # What only a hub can know.
     Rule(
-        "aggregate",
-        None,
+        ("aggregate",),
         lambda s: s.rule.needs_trusted and s.hub is None,
         "judges by the loss on trusted samples, for which whole gradients and the whole model must be in one "
         "place: give collective=Hub(0)",
     ),
     Rule(
-        "aggregate",
-        "updates after each contribution",
+        ("aggregate", "updates after each contribution"),
         lambda s: not s.rule.one_by_one and _one_by_one(s),
         "it leaves out the worst of several. Give Hub(when=...), or take ZenoPlusPlus",
     ),
     Rule(
-        "aggregate",
-        "exchange",
+        ("aggregate", "exchange"),
         lambda s: s.exchange not in s.rule.exchanges,
         lambda s: s.rule.exchanges_reason,
     ),
     Rule(
-        "aggregate",
-        "cadence",
+        ("aggregate", "cadence"),
         lambda s: s.rule.measured_steps not in (None, _steps(s)),
         lambda s: (
             f"how far {s.rule.measured_steps} steps lead is no measure of {_steps(s)}. Take steps={_steps(s)}"
         ),
     ),
     Rule(
-        "aggregate",
-        None,
+        ("aggregate",),
         lambda s: s.rule.needs_losses and s.hub is None,
         "weighs by losses, which only a hub learns, with what is offered to it: give collective=Hub(0)",
     ),
     Rule(
-        "aggregate",
-        "privacy",
+        ("aggregate", "privacy"),
         lambda s: s.rule.needs_losses and s.privacy is not None,
         "losses would leave workers without noise. Take Mean",
     ),
     # A hub's optimizer steps by each contribution, whenever it comes.
     Rule(
-        "collective",
-        "exchange",
+        ("collective", "exchange"),
         lambda s: s.privacy is not None and s.exchange == "model",
         "what is clipped must be short where little was learned, and a model is not. Exchange "
         '"difference" or "gradient"',
     ),
     Rule(
-        "aggregate",
-        "collective",
+        ("aggregate", "collective"),
         lambda s: _adds_up(s) and s.aggregate.in_network is None,
         "it must see each contribution alone, and aggregators send sums. Take Mean(), or aggregators=0",
     ),
     Rule(
-        "transport",
-        "collective",
+        ("transport", "collective"),
         lambda s: _adds_up(s) and s.transport is not None,
         "members that add up for others are reached by sealed TCP streams. Leave it out, or take "
         "aggregators=0",
     ),
     Rule(
-        "compress",
-        "collective",
+        ("compress", "collective"),
         lambda s: _adds_up(s) and s.memory and s.memory.skips_unsent,
         "what was not sent counts for nothing, and in a sum it would be zero. Take aggregators=0, or "
         "ErrorFeedback",
     ),
     Rule(
-        "aggregate",
-        "updates after each contribution",
+        ("aggregate", "updates after each contribution"),
         lambda s: s.aggregate.compares and _one_by_one(s),
         "there is nothing to compare one with. Give Hub(when=...): a Cache or Quorum of three or more, "
         "or All",
     ),
     Rule(
-        "collective",
-        "exchange",
+        ("collective", "exchange"),
         lambda s: s.hub and s.exchange == "step",
         "the hub's own optimizer steps, on a model that others have moved meanwhile. Exchange "
         '"gradient", "difference" or "model"',
     ),
     Rule(
-        "cadence",
-        "collective",
+        ("cadence", "collective"),
         lambda s: s.hub and (s.cadence.may_be_silent or s.cadence.outer),
         "workers reach a hub one by one, and its optimizer is the outer one. Take EveryStep, or LocalSteps "
         "without an outer one",
     ),
     Rule(
-        "compress",
-        "collective",
+        ("compress", "collective"),
         lambda s: s.hub and s.memory and (not s.memory.one_by_one or _rests_on_means(s)),
         "it rests on what all ranks send in one exchange, and a hub hears them one by one. Take Direct, "
         "ErrorFeedback or LocalResidual",
     ),
     Rule(
-        "order",
-        None,
+        ("order",),
         lambda s: s.order is not None and s.hub is None,
         "needs a hub, which transfers are offered to: give collective=Hub(0)",
     ),
     # Where each contribution is judged by the owners of its ranges.
     Rule(
-        "cadence",
-        "aggregate",
+        ("cadence", "aggregate"),
         lambda s: s.hub is None and s.aggregate.in_network is None and s.cadence.may_be_silent,
         "a silent rank counts as zero, or with what it sent before, which makes a mean right and nothing "
         "else. Take another cadence, or Mean()",
     ),
     Rule(
-        "compress",
-        "aggregate",
+        ("compress", "aggregate"),
         lambda s: (
             s.hub is None
             and s.aggregate.in_network is None

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from tweed.cadence.outer import Outer
 
@@ -146,6 +146,12 @@ class Cadence(Protocol[State]):
     """
 
     __slots__ = ()
+    #: It decides by the length of what there is to send.
+    needs_norm: ClassVar[bool] = False
+    #: A server keeps what each rank sent last, which counts until the rank sends again.
+    keeps_last: ClassVar[bool] = False
+    #: Several ranks compute the same, and what comes first counts.
+    redundant: ClassVar[bool] = False
 
     @property
     def exchanges(self) -> frozenset[str]:
@@ -156,11 +162,6 @@ class Cadence(Protocol[State]):
         """Why it can exchange nothing else, for the error text."""
 
     @property
-    def needs_norm(self) -> bool:
-        """Whether it decides by the norm of what there is to send."""
-        return False
-
-    @property
     def may_be_silent(self) -> bool:
         """Whether a rank may take part in an exchange and contribute nothing."""
         return False
@@ -169,16 +170,6 @@ class Cadence(Protocol[State]):
     def round_steps(self) -> int | None:
         """Steps after which all ranks contribute; None: not all do, or not all count."""
         return None
-
-    @property
-    def keeps_last(self) -> bool:
-        """Whether a server keeps what each rank sent last, which counts until the rank sends again."""
-        return False
-
-    @property
-    def redundant(self) -> bool:
-        """Whether several ranks compute the same, and what comes first counts."""
-        return False
 
     @property
     def coded(self) -> bool:

@@ -91,28 +91,24 @@ def check_place(strategy: Strategy, model: nn.Module, size: int) -> None:
     devices = sorted({str(param.device) for param in model.parameters()} - {"cpu"})
     rules = (
         Rule(
-            "collective",
-            None,
+            ("collective",),
             lambda s: s.collective and (rank >= size or size < 2),
             f"needs rank {rank} and at least one worker, and the group has only {size} ranks",
         ),
         Rule(
-            "aggregate",
-            None,
+            ("aggregate",),
             lambda s: s.hub and s.aggregate.compares and size < 4,
             f"compares contributions, and {strategy.hub!r} has only {size - 1} workers: start at least three "
             "workers, or take another rule",
         ),
         Rule(
-            "privacy",
-            None,
+            ("privacy",),
             lambda s: s.privacy and rank,
             f"needs the hub at rank 0, and it is rank {rank}: a run begins with the model and the buffers of "
             "rank 0, which a worker would give away without noise. Let the hub be rank 0",
         ),
         Rule(
-            "transport",
-            None,
+            ("transport",),
             lambda s: s.may_lose and devices,
             f"returns what was lost to memory of the host, and parameters are on {', '.join(devices)}: keep "
             "them on the CPU, or lose nothing: Ltp(lossless=True)",

@@ -20,15 +20,13 @@ from tweed.strategy import Strategy
 
 _ALONE = (
     Rule(
-        "",
-        None,
+        (),
         lambda s: s.hub is None,
         "has no hub, and its ranks need a group: give collective=Hub(0), or the name of a strategy that has "
         "one, such as teasq",
     ),
     Rule(
-        "transport",
-        None,
+        ("transport",),
         lambda s: s.transport is not None,
         "is one of a process group, and members of a hub that has none have one TCP stream each: leave it "
         "out, or make a group",

@@ -15,28 +15,24 @@ from tweed.strategy import Strategy
 _ELASTIC = "elastic=Elastic(...)"
 _RULES = (
     Rule(
-        "collective",
-        _ELASTIC,
+        ("collective", _ELASTIC),
         lambda s: s.hub is not None,
         "members of a hub come and go by themselves: leave elastic out, and give attach(hub=...), see "
         "docs/hub.md",
     ),
     Rule(
-        "collective",
-        _ELASTIC,
+        ("collective", _ELASTIC),
         lambda s: s.collective is not None,
         "its rank has a part that no other member can take over. Leave it out",
     ),
     Rule(
-        "exchange",
-        _ELASTIC,
+        ("exchange", _ELASTIC),
         lambda s: s.exchange == "factors",
         "each member would form the sum from the factors that it has, and those of one that is lost within a "
         'step are at some members and not at others. Exchange "gradient"',
     ),
     Rule(
-        "exchange",
-        _ELASTIC,
+        ("exchange", _ELASTIC),
         lambda s: (
             s.exchange != "gradient" and (s.cadence.round_steps is None or "gradient" in s.cadence.exchanges)
         ),
@@ -44,43 +40,37 @@ _RULES = (
         'joins finds no one model to begin with. Exchange "gradient", or "difference" by LocalSteps(...)',
     ),
     Rule(
-        "cadence",
-        _ELASTIC,
+        ("cadence", _ELASTIC),
         lambda s: s.cadence.round_steps is None,
         "all members contribute to each step or round, which counts for all or for none. Take EveryStep() "
         "or LocalSteps(...)",
     ),
     Rule(
-        "compress",
-        _ELASTIC,
+        ("compress", _ELASTIC),
         lambda s: s.exchange != "gradient" and s.memory and not s.memory.one_model,
         "under it members' models differ after an exchange, and who joins finds no one model to begin with. "
         "Take ErrorFeedback(...)",
     ),
     Rule(
-        "aggregate",
-        _ELASTIC,
+        ("aggregate", _ELASTIC),
         lambda s: s.aggregate.in_network != "mean",
         "it weighs contributions against each other, and those of members are sums over shares of unequal "
         "sizes, of which only the mean over samples is right. Take Mean()",
     ),
     Rule(
-        "compress",
-        _ELASTIC,
+        ("compress", _ELASTIC),
         lambda s: s.memory and s.memory.sends_differences,
         "what each member has sent last is in every mean, that of one who is lost too, and nobody else can "
         "take it out. Take ErrorFeedback(...)",
     ),
     Rule(
-        "compress",
-        _ELASTIC,
+        ("compress", _ELASTIC),
         lambda s: s.memory and s.memory.autotuned,
         "it learns from the steps before which form is quickest, on the links of those who were members. "
         'Name one, such as "top_k:0.01" or Quantise(8)',
     ),
     Rule(
-        "transport",
-        _ELASTIC,
+        ("transport", _ELASTIC),
         lambda s: s.transport is not None,
         "a step must have whole contributions, over links that stand while members change: leave it out",
     ),
