@@ -50,7 +50,7 @@ def _searched() -> list[str]:
 
 def _search(setting: Setting, key: str, epochs: int, tries: int) -> Side:
     way = WAYS[key]
-    first = 0.03 if not way.normalise else 3.0
+    first = 9.0 if not way.normalise else 3.0
     facts = {"kind": "none", "contender": key}
     return Side(key, facts, partial(run, setting, way, epochs), Grid(first, tries=tries), seeds=())
 
