@@ -78,7 +78,9 @@ def _steps(rank: int, ranks: int, scope: Scope) -> list[Measurement]:
 
 
 def _ddp(model: nn.Module, optimizer: Optimizer, gloo: Any, low_rank: int) -> nn.Module:
-    module = DistributedDataParallel(model, process_group=gloo)
+    # Of several buckets the hook's calls cross in another order at each rank, as they are made in callbacks;
+    # over Gloo that ends the process. So all is one bucket.
+    module = DistributedDataParallel(model, process_group=gloo, bucket_cap_mb=1000 if low_rank else None)
     if low_rank:
         state = PowerSGDState(gloo, low_rank, start_powerSGD_iter=_BEGINS)
         module.register_comm_hook(state, powerSGD_hook)

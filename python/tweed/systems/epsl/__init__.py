@@ -28,7 +28,7 @@ from tweed.systems.harness.learning_rates import Grid
 from tweed.systems.harness.tuning import tuned
 
 #: Learning rates begin here.
-GRID = Grid(0.1, 3.0, tries=5)
+GRID = Grid(0.1, 3.0, tries=8)
 #: What is timed live, by network.
 HOWS = {
     "server": ("0", "0.5", "1", "unicast"),
