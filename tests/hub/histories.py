@@ -49,7 +49,7 @@ from tweed.hub.machine.aggregator import Aggregator
 from tweed.hub.machine.member import Phase
 from tweed.hub.machine.planning import Group
 from tweed.hub.machine.worker import Compute
-from tweed.hub.wire.messages import Blocked, FromHub, FromWorker, Gather, Sum, Void, Why
+from tweed.hub.wire.messages import Blocked, CancelGroup, FromHub, FromWorker, Gather, OutcomeReason, Sum
 from tweed.order import BoundedDelay, FirstIn, NewestFirst, Order, ShortestFirst
 from tweed.rng import uniform
 
@@ -223,7 +223,7 @@ class History:
     def tell(self, member: int, message: FromHub) -> None:
         if isinstance(message, Grant):
             self.books.granted.add((member, message.number))
-        if isinstance(message, Outcome) and message.why is Why.COUNTED:
+        if isinstance(message, Outcome) and message.why is OutcomeReason.COUNTED:
             assert (member, message.number) in self.books.counted, "it is told to count, and does not"
         if member in self.honest and self.honest[member].linked:
             self.honest[member].down.append(message)
@@ -292,7 +292,7 @@ class History:
         one = self.honest[member]
         if one.down:
             message = one.down[0] if twice else one.down.popleft()
-            if isinstance(message, Gather | Void):
+            if isinstance(message, Gather | CancelGroup):
                 one.aggregator.handle(message, self.now)
             else:
                 one.worker.handle(message)

@@ -33,12 +33,12 @@ from tweed.hub.wire.messages import (
     Leave,
     Offer,
     Outcome,
+    OutcomeReason,
     Payload,
     Ready,
     Resume,
     Sum,
     Task,
-    Why,
 )
 from tweed.links import greetings
 from tweed.links.address import HubAddress
@@ -247,7 +247,7 @@ def test_an_aggregator_keeps_what_counted_until_it_knows_that_the_replica_is_the
     link, worker = AggregatorLink(place, sockets, [], "127.0.0.1:2"), Worker()  # type: ignore[arg-type]
     link._replica.named(1, "127.0.0.1:3")
     link._show()
-    for message in (Task(1, 0), Grant(1), Outcome(1, Why.COUNTED)):
+    for message in (Task(1, 0), Grant(1), Outcome(1, OutcomeReason.COUNTED)):
         worker.computed(Offer(1, 8), b"")
         worker.keeps = link.keeps
         worker.handle(message)

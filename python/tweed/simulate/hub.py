@@ -22,7 +22,7 @@ from tweed.hub.machine.aggregator import Aggregator
 from tweed.hub.machine.events import Answered, Came, Event, Joined, Left, Passed, give
 from tweed.hub.machine.model_source import HandOver, Holder
 from tweed.hub.machine.worker import Compute
-from tweed.hub.wire.messages import Fetch, FromHub, FromWorker, Gather, Sum, Void, control_bytes
+from tweed.hub.wire.messages import CancelGroup, FromHub, FromWorker, Gather, ModelRequest, Sum, control_bytes
 from tweed.rng import uniform
 from tweed.simulate.clock import Clock
 from tweed.simulate.links import VirtualLinks
@@ -240,7 +240,7 @@ class VirtualHub:
         while (action := member.worker.poll()) is not None:
             if isinstance(action, Compute):
                 self._compute(number, member.worker, action)
-            elif isinstance(action, Fetch):
+            elif isinstance(action, ModelRequest):
                 self._fetch(number, action)
             elif isinstance(action, Payload):
                 self._send_payload(number, action)
@@ -266,7 +266,7 @@ class VirtualHub:
             self.hub_bytes += numbytes
             self.links.send(number, self.node, numbytes, arrive)
 
-    def _fetch(self, number: int, message: Fetch) -> None:
+    def _fetch(self, number: int, message: ModelRequest) -> None:
         """The model of a task, from a member that has it."""
 
         def asked() -> None:
@@ -391,7 +391,7 @@ class VirtualHub:
         numbytes = self._model_bytes
 
         def arrive() -> None:
-            if isinstance(message, Gather | Void):
+            if isinstance(message, Gather | CancelGroup):
                 self._gather(number, message)
                 return
             if isinstance(message, Task) and message.via is None:
@@ -410,7 +410,7 @@ class VirtualHub:
         else:
             self.links.tell(self.node, number, arrive)
 
-    def _gather(self, number: int, message: Gather | Void) -> None:
+    def _gather(self, number: int, message: Gather | CancelGroup) -> None:
         aggregator = self._members[number].aggregator
         aggregator.handle(message, self.now)
 

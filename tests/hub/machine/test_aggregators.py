@@ -20,7 +20,7 @@ from tweed.hub.machine.aggregator import Aggregator
 from tweed.hub.machine.member import Phase
 from tweed.hub.machine.model_source import HandOver, Holder
 from tweed.hub.machine.worker import Compute
-from tweed.hub.wire.messages import Fetch, Gather, Sum, Void, Why
+from tweed.hub.wire.messages import CancelGroup, Gather, ModelRequest, OutcomeReason, Sum
 from tweed.order import BoundedDelay, FirstIn
 from tweed.rng import uniform
 from tweed.simulate.hub import Conditions, VirtualHub, each
@@ -152,7 +152,7 @@ def test_a_holder_hands_over_what_it_has_and_says_what_it_has_not() -> None:
 def test_a_worker_whose_holder_has_nothing_asks_the_hub() -> None:
     worker = Worker()
     worker.handle(Task(1, 5, via=9))
-    assert worker.poll() == Fetch(5, 9) and worker.poll() is None
+    assert worker.poll() == ModelRequest(5, 9) and worker.poll() is None
     worker.lost()
     assert worker.poll() == Ready(0)
     worker.handle(Task(1, 6))
@@ -164,7 +164,7 @@ def test_a_worker_takes_the_model_of_whoever_is_first() -> None:
     worker.handle(Task(1, 5, via=9))
     worker.handle(Task(1, 6))
     worker.fetched()
-    assert [worker.poll(), worker.poll(), worker.poll()] == [Fetch(5, 9), Compute(Task(1, 6)), None]
+    assert [worker.poll(), worker.poll(), worker.poll()] == [ModelRequest(5, 9), Compute(Task(1, 6)), None]
 
 
 def test_control_messages_are_a_thousandth_of_megabyte_payloads() -> None:
@@ -285,7 +285,7 @@ def test_a_sum_is_one_commit_of_its_parts() -> None:
     [step] = [one for one in found if isinstance(one, Step)]
     assert step.contributions == ((1, 1), (2, 1)) and step.version == 1
     np.testing.assert_array_equal(step.update, value(1, 1) + value(2, 1))
-    assert told(found, 1) == [Outcome(1, Why.COUNTED), Task(2, 1)]
+    assert told(found, 1) == [Outcome(1, OutcomeReason.COUNTED), Task(2, 1)]
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_a_sum_that_is_longer_than_its_parts_is_refused_and_its_aggregator_not_a
     for member, norm in zip((1, 2), norms, strict=True):
         direct.hub.members[member].offer = Offer(1, 8, norm)
     found = direct.say(9, Sum(1, ((1, 1), (2, 1)), sum_, (), (0.1, 0.1)))
-    assert told(found, 1) == told(found, 2) == [Grant(1)] and told(found, 9) == [Void(1)]
+    assert told(found, 1) == told(found, 2) == [Grant(1)] and told(found, 9) == [CancelGroup(1)]
     assert [one.member for one in found if isinstance(one, Distrust)] == [9]
     gathering = direct.hub.gathering
     assert gathering is not None and list(gathering._free([8, 9], 1e9)) == [8]
@@ -323,7 +323,7 @@ def test_a_sum_of_parts_of_opposite_signs_or_of_one_is_taken() -> None:
 def test_who_is_not_in_the_sum_sends_directly() -> None:
     direct = Direct()
     found = direct.say(9, direct.sum((2, 1)))
-    assert told(found, 1) == [Grant(1)] and Outcome(1, Why.COUNTED) in told(found, 2)
+    assert told(found, 1) == [Grant(1)] and Outcome(1, OutcomeReason.COUNTED) in told(found, 2)
     found = direct.say(1, Payload(1, value(1, 1)))
     assert [one.contributions for one in found if isinstance(one, Step)] == [((1, 1),)]
 
@@ -340,8 +340,8 @@ def test_an_aggregator_that_is_lost_counts_for_nothing_and_its_members_send_agai
 def test_a_member_that_forgets_makes_its_group_void() -> None:
     direct = Direct()
     found = direct.say(1, Ready(0))
-    assert told(found, 1) == [Outcome(1, Why.EXPIRED), Task(2, 0)]
-    assert told(found, 2) == [Grant(1)] and told(found, 9) == [Void(1)]
+    assert told(found, 1) == [Outcome(1, OutcomeReason.EXPIRED), Task(2, 0)]
+    assert told(found, 2) == [Grant(1)] and told(found, 9) == [CancelGroup(1)]
     assert direct.say(9, direct.sum((1, 1), (2, 1))) == []
 
 
@@ -394,7 +394,7 @@ def test_an_aggregator_forgets_what_is_void() -> None:
     aggregator = Aggregator()
     for group in (1, 2):
         aggregator.handle(Gather(group, ((group, 1),), 5.0), 0.0)
-    aggregator.handle(Void(1), 0.5)
+    aggregator.handle(CancelGroup(1), 0.5)
     aggregator.arrived(1, Payload(1, np.ones(1)), 1.0)
     aggregator.unlinked()
     aggregator.arrived(2, Payload(1, np.ones(1)), 1.0)
@@ -418,5 +418,5 @@ def test_a_group_does_not_wait_for_a_member_whose_link_has_ended() -> None:
     direct = Direct()
     direct.hub.left(1, 2.0)
     found = direct.actions()
-    assert told(found, 2) == [Grant(1)] and told(found, 9) == [Void(1)] and told(found, 1) == []
+    assert told(found, 2) == [Grant(1)] and told(found, 9) == [CancelGroup(1)] and told(found, 1) == []
     assert told(direct.say(1, Offer(1, 8)), 1) == [Grant(1)]

@@ -31,7 +31,7 @@ from tweed.hub.keyed.member_link import Came, MemberLink, Seen
 from tweed.hub.machine.worker import Worker
 from tweed.hub.wire import bodies
 from tweed.hub.wire.form import ContributionForm
-from tweed.hub.wire.messages import FromWorker, Gather, Lend, Offer, Payload, Sum, Task, Void
+from tweed.hub.wire.messages import CancelGroup, FromWorker, Gather, ModelGrant, Offer, Payload, Sum, Task
 from tweed.links.address import HubAddress
 
 #: So many members may have a link to an aggregator at a time.
@@ -228,14 +228,14 @@ class AggregatorLink(MemberLink):
         if isinstance(message, Task) and message.via is None:
             self._service.holds(message.version, body)
 
-    def _serve(self, message: Gather | Void | Lend, body: Tensor) -> None:
+    def _serve(self, message: Gather | CancelGroup | ModelGrant, body: Tensor) -> None:
         data, now = body.numpy().tobytes(), time.monotonic()
         if isinstance(message, Gather):
             self._service.gather(message, bodies.read_parts(data), now)
-        elif isinstance(message, Void):
-            self._service.void(message, now)
+        elif isinstance(message, CancelGroup):
+            self._service.cancel_group(message, now)
         else:
-            self._service.lend(message, data.decode(errors="replace"))
+            self._service.grant_model(message, data.decode(errors="replace"))
 
     def _other(self, link: int, what: bytes | bytearray | str) -> None:
         if self._ways.owns(link):

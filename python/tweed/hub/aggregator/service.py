@@ -23,7 +23,17 @@ from tweed.hub.machine.model_source import HandOver, Holder
 from tweed.hub.wire.bodies import Part
 from tweed.hub.wire.framing import SMALL_BYTES, framed, split
 from tweed.hub.wire.head import HEAD, from_worker
-from tweed.hub.wire.messages import Fetch, Gather, Grant, Handed, Lend, Offer, Payload, Sum, Void
+from tweed.hub.wire.messages import (
+    CancelGroup,
+    Gather,
+    Grant,
+    Handed,
+    ModelGrant,
+    ModelRequest,
+    Offer,
+    Payload,
+    Sum,
+)
 
 
 @dataclass(slots=True)
@@ -60,7 +70,7 @@ class Service:
     _callers: dict[int, _Caller] = field(default_factory=dict)  # by link
     _parts: dict[tuple[str, int], Part] = field(default_factory=dict)  # by key and task
     _groups: dict[int, list[Part]] = field(default_factory=dict)
-    _lent: dict[str, tuple[int, int]] = field(default_factory=dict)  # by key: member, and version
+    _granted_models: dict[str, tuple[int, int]] = field(default_factory=dict)  # by key: member, and version
     _out: list[Sum] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -79,14 +89,14 @@ class Service:
         for link, caller in list(self._callers.items()):
             self._let_send(link, caller)
 
-    def void(self, message: Void, now: float) -> None:
+    def cancel_group(self, message: CancelGroup, now: float) -> None:
         """A group has ended."""
         self._forget(message.group)
         self._aggregator.handle(message, now)
 
-    def lend(self, message: Lend, key: str) -> None:
+    def grant_model(self, message: ModelGrant, key: str) -> None:
         """The member with this key may fetch a version."""
-        self._lent[key] = message.member, message.version
+        self._granted_models[key] = message.member, message.version
         for caller in self._callers.values():
             if caller.key == key:
                 self._ask_holder(caller)
@@ -105,7 +115,7 @@ class Service:
         self._holder = Holder()  # at another hub the same version may be another model
         self._parts.clear()
         self._groups.clear()
-        self._lent.clear()
+        self._granted_models.clear()
 
     # What members say
 
@@ -153,7 +163,7 @@ class Service:
         if isinstance(message, Offer):
             caller.offered = message.number, message.numbytes
             self._let_send(link, caller)
-        elif isinstance(message, Fetch):
+        elif isinstance(message, ModelRequest):
             caller.wanted = message.version
             self._ask_holder(caller)
             self._hand_over()
@@ -201,7 +211,7 @@ class Service:
                 del self._parts[part.key, part.number]
 
     def _ask_holder(self, caller: _Caller) -> None:
-        member, version = self._lent.get(caller.key, (-1, -1))
+        member, version = self._granted_models.get(caller.key, (-1, -1))
         if caller.wanted is not None and caller.wanted == version:
             caller.wanted = None
             self._holder.asked(member, version)
@@ -211,7 +221,7 @@ class Service:
             self._send_model(given)
 
     def _send_model(self, given: HandOver) -> None:
-        keys = {key for key, (member, _) in self._lent.items() if member == given.member}
+        keys = {key for key, (member, _) in self._granted_models.items() if member == given.member}
         for link, caller in self._callers.items():
             if caller.key in keys:
                 body = given.model.numpy().tobytes() if given.there else b""

@@ -33,7 +33,7 @@ from tweed.hub.wire.messages import (
     FromWorker,
     Grant,
     Leave,
-    Lend,
+    ModelGrant,
     Outcome,
     Payload,
     Task,
@@ -171,7 +171,7 @@ class KeyedLinks:
         elif isinstance(message, Grant | Outcome):
             self._silence.over(member)
         if isinstance(message, Task) and message.via is not None:
-            self.tell(message.via, Lend(message.version, member), None)
+            self.tell(message.via, ModelGrant(message.version, member), None)
         self._allow(member, link)
         body = self._allowed.body(message) if model is None else self._as_bytes(model)
         self._links.send(link, framed(message, 0 if body is None else len(body)), body)

@@ -29,19 +29,19 @@ from tweed.hub.wire.form import ContributionForm
 from tweed.hub.wire.framing import framed, split
 from tweed.hub.wire.head import HEAD, body_of, from_hub
 from tweed.hub.wire.messages import (
-    Fetch,
+    CancelGroup,
     FromHub,
     FromWay,
     FromWorker,
     Gather,
     Grant,
-    Lend,
+    ModelGrant,
+    ModelRequest,
     Offer,
     Outcome,
     Payload,
     Sum,
     Task,
-    Void,
 )
 from tweed.links import greetings
 from tweed.links.address import HubAddress
@@ -144,7 +144,7 @@ class MemberLink:
             self._send(message)
 
     def _send(self, message: FromWorker) -> None:
-        if isinstance(message, Payload | Fetch) and message.via is not None:
+        if isinstance(message, Payload | ModelRequest) and message.via is not None:
             self._came.extend(self._ways.send(message, time.monotonic()))
             return
         if isinstance(message, Payload):
@@ -244,7 +244,7 @@ class MemberLink:
     def _take(self, head: Sequence[float], body: Tensor) -> None:
         """A message of the hub."""
         message = from_hub(head)
-        if isinstance(message, Gather | Void | Lend):
+        if isinstance(message, Gather | CancelGroup | ModelGrant):
             self._serve(message, body)
             return
         if isinstance(message, Outcome):
@@ -255,7 +255,7 @@ class MemberLink:
             self._ways.named(message.via, bodies.read_address(body.numpy().tobytes()))
         self._came.append((message, body))
 
-    def _serve(self, message: Gather | Void | Lend, body: Tensor) -> None:
+    def _serve(self, message: Gather | CancelGroup | ModelGrant, body: Tensor) -> None:
         raise DataError(f"the hub asks this member for {message}, and it has not offered that")
 
     def _other(self, link: int, what: bytes | bytearray | str) -> None:

@@ -33,7 +33,7 @@ from typing import Any
 from tweed.aggregate import Arrival, Reason
 from tweed.aggregate.mean import summed
 from tweed.hub.machine.norms import fits
-from tweed.hub.wire.messages import Gather, Payload, Sum, Void
+from tweed.hub.wire.messages import CancelGroup, Gather, Payload, Sum
 
 Key = tuple[int, int]  # a member, and the number of its task
 
@@ -64,9 +64,9 @@ class Aggregator:
     _group_of: dict[Key, int] = field(default_factory=dict)
     _out: deque[Sum] = field(default_factory=deque)
 
-    def handle(self, message: Gather | Void, now: float) -> None:
+    def handle(self, message: Gather | CancelGroup, now: float) -> None:
         """A message of the hub has come."""
-        if isinstance(message, Void):
+        if isinstance(message, CancelGroup):
             self._forget(message.group)
             return
         self._groups[message.group] = _Group(message, now)

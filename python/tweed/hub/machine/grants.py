@@ -28,7 +28,7 @@ from tweed.hub.machine.aggregation import Gathering, Open
 from tweed.hub.machine.member import Phase
 from tweed.hub.machine.members import Members
 from tweed.hub.machine.norms import may_be_sum
-from tweed.hub.wire.messages import Gather, Grant, Offer, Sum, Unit, Void
+from tweed.hub.wire.messages import CancelGroup, Gather, Grant, Offer, Sum, Unit
 
 Key = tuple[int, int]  # a member, and the number of its task
 _FALSE = "its sum is not finite, or longer than all together that its members have offered"
@@ -98,7 +98,7 @@ class Grants:
             self.gathering.direct.pop(key, None)
             self.gathering.told.pop(member, None)
             if (group := self.gathering.of(key)) is not None:
-                self._void(group, now)
+                self._cancel_group(group, now)
 
     # Rates
 
@@ -167,7 +167,7 @@ class Grants:
         """What its aggregator has sent cannot be the sum."""
         assert self.gathering is not None  # there is a group
         self.gathering.distrust(group.aggregator)
-        self._void(group, now)
+        self._cancel_group(group, now)
 
     def norms(self, tasks: Iterable[Key]) -> list[float]:
         """The norms of contributions, as their members say."""
@@ -180,7 +180,7 @@ class Grants:
         if self.gathering is None or (group := self.gathering.of(task)) is None:
             return False
         self.gathering.rest(group.aggregator, now + self.payload_s)
-        self._void(group, now)
+        self._cancel_group(group, now)
         return True
 
     def lost(self, aggregator: int, now: float) -> None:
@@ -188,7 +188,7 @@ class Grants:
         if self.gathering is not None and self.gathering.able is not None:
             self.gathering.able.discard(aggregator)
         for group in self.gathering.at(aggregator) if self.gathering is not None else ():
-            self._void(group, now)
+            self._cancel_group(group, now)
 
     def again(self, tasks: set[Key], now: float) -> None:
         """They send directly: all that are not over."""
@@ -222,10 +222,10 @@ class Grants:
         first = self.copies is not None and not self.copies.has_room(norms)
         self.members.tell(aggregator, Gather(group.number, tasks, self.payload_s, first, tuple(norms)))
 
-    def _void(self, group: Open, now: float) -> None:
+    def _cancel_group(self, group: Open, now: float) -> None:
         assert self.gathering is not None  # there is a group
         self.gathering.close(group)
-        self.members.tell(group.aggregator, Void(group.number))
+        self.members.tell(group.aggregator, CancelGroup(group.number))
         self.again(set(group.tasks), now)
 
     def _offered_bytes(self, task: Key) -> int:

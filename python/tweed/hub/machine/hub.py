@@ -70,17 +70,17 @@ from tweed.hub.machine.update_batch import Batch
 from tweed.hub.wire.messages import (
     Blocked,
     Copy,
-    Fetch,
     FromWorker,
     Leave,
+    ModelRequest,
     Offer,
     Outcome,
+    OutcomeReason,
     Payload,
     Ready,
     Resume,
     Sum,
     Unit,
-    Why,
 )
 from tweed.order import Committed, Ended, FirstIn, Offered, Order, Transfer, Withdrawn
 
@@ -170,7 +170,7 @@ class Hub:
 
     def handle(self, member: int, message: FromWorker, now: float) -> None:
         """A message of `member` has come; its link is there."""
-        if isinstance(message, Fetch):
+        if isinstance(message, ModelRequest):
             return  # it is for another member
         one = self._members.known(member)
         one.linked = not isinstance(message, Leave)
@@ -178,7 +178,7 @@ class Hub:
         if isinstance(message, Leave):
             self._members.move(one, waits=False)
             if one.phase is not Phase.DONE:
-                self._end(member, one, Why.EXPIRED, now)
+                self._end(member, one, OutcomeReason.EXPIRED, now)
             self.grants.lost(member, now)
         elif isinstance(message, Sum):
             self._sum_arrived(member, message, now)
@@ -191,7 +191,7 @@ class Hub:
         elif message.number == one.last:
             self._tell_outcome(member, one, now)
         elif message.number != one.number:
-            self._members.tell(member, Outcome(message.number, Why.UNKNOWN))
+            self._members.tell(member, Outcome(message.number, OutcomeReason.UNKNOWN))
         elif isinstance(message, Offer):
             self._offered(member, one, message, now)
         else:
@@ -260,7 +260,7 @@ class Hub:
         """Learns the number of the last task of each member that is in the model."""
         for member, number in last.items():
             one = self._members.known(member)
-            one.counted, one.why = number, Why.COUNTED
+            one.counted, one.why = number, OutcomeReason.COUNTED
 
     def has_counted(self, task: tuple[int, int]) -> bool:
         """Whether a member's task of this number has."""
@@ -288,10 +288,10 @@ class Hub:
         """What a worker has for a hub that is gone: as if this one had given the task."""
         one.resumed = True
         if message.number <= one.counted:
-            self._members.tell(member, Outcome(message.number, Why.COUNTED))
+            self._members.tell(member, Outcome(message.number, OutcomeReason.COUNTED))
             return
         if one.phase is not Phase.DONE and one.number != message.number:
-            self._end(member, one, Why.EXPIRED, now)
+            self._end(member, one, OutcomeReason.EXPIRED, now)
         if one.phase in (Phase.DONE, Phase.OPEN):
             self._members.move(one, waits=False)
             one.number, one.version, one.described = message.number, min(message.version, self.version), False
@@ -303,10 +303,10 @@ class Hub:
         one.resumed = False
         begun = one.phase is not Phase.OPEN or one.described or message.last >= one.number
         if one.phase is not Phase.DONE and begun:  # it has forgotten what it was about
-            self._end(member, one, Why.EXPIRED, now)
+            self._end(member, one, OutcomeReason.EXPIRED, now)
         if message.last > one.number:  # the hub has
             one.number = one.last = message.last
-            one.why = Why.UNKNOWN
+            one.why = OutcomeReason.UNKNOWN
         self._tasks.wanted(member, one, now)
 
     def _take_back(self, member: int, one: Member, now: float) -> None:
@@ -332,7 +332,7 @@ class Hub:
         if one.phase is not Phase.OPEN:
             return
         if not (0 <= offer.samples < math.inf and offer.numbytes >= 0 and 0 <= offer.model_s < math.inf):
-            self._end(member, one, Why.ABSURD, now)
+            self._end(member, one, OutcomeReason.ABSURD, now)
             return
         one.offer, one.described = offer, True
         self.grants.offered(member, offer)
@@ -352,7 +352,7 @@ class Hub:
         if one.phase is Phase.ARRIVED:
             return
         if one.phase is not Phase.GRANTED or one.via is not None:
-            self._end(member, one, Why.NOT_GRANTED, now)
+            self._end(member, one, OutcomeReason.NOT_GRANTED, now)
         elif self._batch.asking or self._early:
             self._members.move(one, Phase.ARRIVED)
             self._early.append((member, payload))
@@ -376,9 +376,9 @@ class Hub:
             self._members.move(one, in_batch=True, awaited=True)
             one.drops, one.counted = 0, one.number
         for member in members:
-            self._end(member, self.members[member], Why.COUNTED, now)
+            self._end(member, self.members[member], OutcomeReason.COUNTED, now)
 
-    def _end(self, member: int, one: Member, why: Why, now: float) -> None:
+    def _end(self, member: int, one: Member, why: OutcomeReason, now: float) -> None:
         """The task of `member` is over, and it is told."""
         key = (member, one.number)
         sent = one.phase in (Phase.GRANTED, Phase.ARRIVED)
@@ -387,10 +387,10 @@ class Hub:
             self._early = deque(pair for pair in self._early if pair[0] != member)
         self._members.move(one, Phase.DONE)
         one.offer, one.last, one.why = None, one.number, why
-        self.grants.ended(member, why is Why.COUNTED, now)
-        if why is Why.EXPIRED:
+        self.grants.ended(member, why is OutcomeReason.COUNTED, now)
+        if why is OutcomeReason.EXPIRED:
             one.drops = 0  # who is waited for and does not come is not waited for again
-        if why in (Why.COUNTED, Why.LATE):
+        if why in (OutcomeReason.COUNTED, OutcomeReason.LATE):
             one.due_s = math.inf
         else:
             self._members.wait_no_longer(one, now)
@@ -418,7 +418,7 @@ class Hub:
                 self._members.move(one, expected=False)
                 self._members.wait_no_longer(one, now)
             else:
-                self._end(member, one, Why.EXPIRED, now)
+                self._end(member, one, OutcomeReason.EXPIRED, now)
 
     def _commit_if_ready(self, now: float) -> None:
         batch = self._batch
@@ -471,7 +471,7 @@ class Hub:
             if not may_send:
                 one.drops += 1
                 dropped = True
-                self._end(member, one, Why.LATE, now)
+                self._end(member, one, OutcomeReason.LATE, now)
             elif self.gathering is None:
                 self.grants.grant(member, None, now)
             else:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
-from tweed.hub.wire.messages import Offer, Why
+from tweed.hub.wire.messages import Offer, OutcomeReason
 
 
 class Phase(Enum):
@@ -54,7 +54,7 @@ class Member:
     offer: Offer | None = None
     described: bool = False
     last: int = 0
-    why: Why = Why.UNKNOWN
+    why: OutcomeReason = OutcomeReason.UNKNOWN
     linked: bool = False
     waits: bool = False
     in_batch: bool = False

@@ -30,19 +30,19 @@ from typing import Any
 from tweed.hub.wire.messages import (
     Blocked,
     End,
-    Fetch,
     FromHub,
     FromWay,
     FromWorker,
     Grant,
     Handed,
+    ModelRequest,
     Offer,
     Outcome,
+    OutcomeReason,
     Payload,
     Ready,
     Resume,
     Task,
-    Why,
 )
 
 
@@ -202,7 +202,7 @@ class Worker:
                 if message.via is None:
                     self.fetched()
                 else:
-                    self._out.append(Fetch(message.version, message.via))
+                    self._out.append(ModelRequest(message.version, message.via))
         elif isinstance(message, Outcome):
             if self._is_of_task(message.number):
                 self._over(message)
@@ -248,8 +248,8 @@ class Worker:
 
     def _over(self, outcome: Outcome) -> None:
         self.outcomes[outcome.why.name] = self.outcomes.get(outcome.why.name, 0) + 1
-        counted, foreign = outcome.why is Why.COUNTED, self._foreign
-        if foreign and outcome.why in (Why.EXPIRED, Why.UNKNOWN):
+        counted, foreign = outcome.why is OutcomeReason.COUNTED, self._foreign
+        if foreign and outcome.why in (OutcomeReason.EXPIRED, OutcomeReason.UNKNOWN):
             self._out.append(self._description())  # it may have counted before, and is not given up
             self.state = State.OFFERING
             return

@@ -60,7 +60,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetch:
+class ModelRequest:
     """From a worker to the member `via`: hand over the model of this version."""
 
     version: int
@@ -68,7 +68,7 @@ class Fetch:
 
 
 @dataclass(frozen=True, slots=True)
-class Lend:
+class ModelGrant:
     """To a member that has the newest model: `member` may fetch that version of it."""
 
     version: int
@@ -120,7 +120,7 @@ class Gather:
 
 
 @dataclass(frozen=True, slots=True)
-class Void:
+class CancelGroup:
     """To an aggregator: nobody waits for this group any more."""
 
     group: int
@@ -249,7 +249,7 @@ class Kept:
     number: int
 
 
-class Why(Enum):
+class OutcomeReason(Enum):
     """What became of a contribution. The value is the text for people."""
 
     COUNTED = "it goes into the next update, if there are enough for the rule"
@@ -265,12 +265,12 @@ class Outcome:
     """What became of a task: it is over. The worker is idle."""
 
     number: int
-    why: Why
+    why: OutcomeReason
 
     @property
     def goes_on(self) -> bool:
         """Whether the hub hands out another task by itself: the worker is there, and needs not ask."""
-        return self.why in (Why.COUNTED, Why.LATE)
+        return self.why in (OutcomeReason.COUNTED, OutcomeReason.LATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,8 +285,8 @@ class Leave:
     """A worker goes, and does not expect anything more; it may come back with a `Ready`."""
 
 
-FromWorker = Ready | Offer | Payload | Leave | Sum | Resume | Fetch | Blocked
-FromHub = Task | Grant | Outcome | End | Gather | Void | Lend
+FromWorker = Ready | Offer | Payload | Leave | Sum | Resume | ModelRequest | Blocked
+FromHub = Task | Grant | Outcome | End | Gather | CancelGroup | ModelGrant
 #: What a worker hears of members that it fetches from, or sends to.
 FromWay = Handed | Blocked
 
