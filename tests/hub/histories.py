@@ -44,7 +44,7 @@ from tweed.aggregate import (
 )
 from tweed.hub.machine import Grant, Hub, Leave, Offer, Outcome, Payload, Ready, Step, Worker
 from tweed.hub.machine.actions import Abandon, Ask, Distrust
-from tweed.hub.machine.aggregation import Gathering
+from tweed.hub.machine.aggregation import Aggregation
 from tweed.hub.machine.aggregator import Aggregator
 from tweed.hub.machine.member import Phase
 from tweed.hub.machine.planning import Group
@@ -87,7 +87,7 @@ class Seeded:
 
 
 @dataclass(slots=True)
-class AnyPlan(Gathering):
+class AnyPlan(Aggregation):
     """Any plan must do no harm, as rates are what members say."""
 
     draws: Seeded = field(default_factory=lambda: Seeded(0))
@@ -152,8 +152,8 @@ class History:
 
     def started(self) -> Hub:
         """A hub, for which all honest members are expected."""
-        gathering = AnyPlan(self.aggregators, draws=self.draws) if self.aggregators else None
-        hub = Hub(**self.settings, value=self.value, total=self.total, gathering=gathering)
+        aggregation = AnyPlan(self.aggregators, draws=self.draws) if self.aggregators else None
+        hub = Hub(**self.settings, value=self.value, total=self.total, aggregation=aggregation)
         for member in self.honest:
             hub.expect(member)
         return hub

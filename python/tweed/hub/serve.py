@@ -56,7 +56,7 @@ def serve(  # noqa: PLR0913 - options of a user, by their names
       replica_of: "KEY@host:port" of a hub: this process is its replica, applies what that commits, and is the
         hub when that is gone. It is given the same strategy and `fewest`; `listen` has to be an address by
         which members reach it.
-      divergence: the length by which the hub's model may be ahead of what its replica can have, as far as
+      divergence: the norm by which the hub's model may be ahead of what its replica can have, as far as
         norms tell that beforehand; where a contribution could break it, its copy goes to the replica first.
         Infinite: none does.
 

@@ -347,7 +347,7 @@ class Following:
         self._site.server.succeed()
         for member in self._link_of:
             self._site.server.hub.expect(member)
-        self._hub_link, self._links.herald = None, self._tell_old_hub
+        self._hub_link, self._links.announce_takeover = None, self._tell_old_hub
 
     def _tell_old_hub(self) -> None:
         """It may be there still, with its links cut: it is to end."""

@@ -20,7 +20,7 @@ from tweed.hub.machine import Hub, Offer, Payload, Step, Task, Worker
 from tweed.hub.machine.actions import Abandon, Action, Ask, Tell
 from tweed.hub.machine.aggregator import Aggregator
 from tweed.hub.machine.events import Answered, Came, Event, Joined, Left, Passed, give
-from tweed.hub.machine.model_source import HandOver, Holder
+from tweed.hub.machine.model_source import HandOver, ModelSource
 from tweed.hub.machine.worker import Compute
 from tweed.hub.wire.messages import CancelGroup, FromHub, FromWorker, Gather, ModelRequest, Sum, control_bytes
 from tweed.rng import uniform
@@ -102,7 +102,7 @@ class _Member:
 
     aggregator: Aggregator
     worker: Worker
-    holder: Holder
+    model_source: ModelSource
     model: Any = None
     model_bytes: int = 0
     model_s: float = 0.0
@@ -162,7 +162,7 @@ class VirtualHub:
         self._numbytes: dict[tuple[int, int], int] = {}  # of what was computed for it
         self._begun: list[_Begun] = []  # jobs of which nothing is known yet
         self._members = [
-            _Member(Aggregator(decode), self._worker(), Holder()) for _ in range(conditions.members)
+            _Member(Aggregator(decode), self._worker(), ModelSource()) for _ in range(conditions.members)
         ]
         nodes = range(REPLICA, conditions.members)
         self.links = VirtualLinks(self.clock, nodes, conditions.rates_at, conditions.latency_s)
@@ -225,7 +225,7 @@ class VirtualHub:
         member.aggregator.unlinked()
         if uniform(conditions.seed, 2, number, life) < conditions.crashes:
             member.worker, member.aggregator = self._worker(), Aggregator(self._decode)
-            member.holder = Holder()
+            member.model_source = ModelSource()
             self._learn_begun()
             self._forget(number)
         if self.alive:
@@ -248,7 +248,7 @@ class VirtualHub:
                 self._send(number, action)
         while (found := member.aggregator.poll()) is not None:
             self._send_sum(number, found)
-        while (given := member.holder.poll()) is not None:
+        while (given := member.model_source.poll()) is not None:
             self._hand_over(number, given)
 
     def _send(self, number: int, message: FromWorker, numbytes: int | None = None) -> None:
@@ -270,7 +270,7 @@ class VirtualHub:
         """The model of a task, from a member that has it."""
 
         def asked() -> None:
-            self._members[message.via].holder.asked(number, message.version)
+            self._members[message.via].model_source.asked(number, message.version)
             self._drive(message.via)
 
         self.control_bytes += control_bytes(message)
@@ -313,7 +313,7 @@ class VirtualHub:
         self.links.send(number, via, numbytes, arrive)
 
     def _send_sum(self, number: int, message: Sum) -> None:
-        given = self.hub.gathering
+        given = self.hub.aggregation
         numbytes = given.sum_bytes if given is not None else 0
         parts = [self._numbytes[task] for task in (*message.tasks, *message.left_out)]
         self.sums += 1
@@ -395,7 +395,7 @@ class VirtualHub:
                 self._gather(number, message)
                 return
             if isinstance(message, Task) and message.via is None:
-                member.holder.holds(message.version, model)
+                member.model_source.holds(message.version, model)
                 member.model, member.model_bytes = model, numbytes
                 member.model_s = self.now - sent - self._conditions.latency_s
             member.worker.handle(message)

@@ -16,7 +16,7 @@ from typing import Any
 
 from tweed.hub.machine import Hub, Payload, Step, Task, Worker
 from tweed.hub.machine.grants import counted_before
-from tweed.hub.machine.model_source import Holder
+from tweed.hub.machine.model_source import ModelSource
 from tweed.hub.standby.machine import Replica
 from tweed.hub.wire.messages import Copy, Entry, Kept, Offer, Sum, control_bytes
 from tweed.rng import uniform
@@ -176,7 +176,7 @@ class ReplicatedHub(VirtualHub):
         else:
             self._epochs[number] = self.kills
             member.worker.renewed()
-            member.holder = Holder()  # the same version may be another model now
+            member.model_source = ModelSource()  # the same version may be another model now
         self._drive(number)
 
     # Copies, and the log

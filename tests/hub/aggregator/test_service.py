@@ -163,10 +163,10 @@ def test_a_model_goes_to_whom_the_hub_has_named(early: bool) -> None:
 def test_what_is_longer_than_the_hub_was_told_is_left_out_of_the_sum() -> None:
     """Or whoever offers little and sends much would make its aggregator a liar."""
     one, _ = service()
-    lengths = [torch.ones(8).norm() * n * 10**member for member, n in enumerate((1, 1.99, 3))]
+    norms = [torch.ones(8).norm() * n * 10**member for member, n in enumerate((1, 1.99, 3))]
     one.gather(
         Gather(3, (), 10.0),
-        [Part(n, 5, n, 8, KEYS[n], float(norm)) for n, norm in enumerate(lengths)],
+        [Part(n, 5, n, 8, KEYS[n], float(norm)) for n, norm in enumerate(norms)],
         0.0,
     )
     for member in (1, 2):
@@ -288,9 +288,9 @@ def test_a_blocked_way_voids_the_group_and_its_aggregator_rests() -> None:
     direct = Direct()
     found = direct.say(1, Blocked(1), now=1.0)
     assert told(found, 9) == [CancelGroup(1)] and told(found, 1) == told(found, 2) == [Grant(1)]
-    gathering = direct.hub.gathering
-    assert gathering is not None
-    assert list(gathering._free([8, 9], 2.0)) == [8] and list(gathering._free([8, 9], 11.0)) == [8, 9]
+    aggregation = direct.hub.aggregation
+    assert aggregation is not None
+    assert list(aggregation._free([8, 9], 2.0)) == [8] and list(aggregation._free([8, 9], 11.0)) == [8, 9]
     assert direct.say(1, Blocked(1), now=2.0) == []
 
 
@@ -305,16 +305,16 @@ def test_an_aggregator_that_does_not_come_to_a_sum_costs_no_contribution() -> No
 
 def test_only_who_offered_it_is_asked() -> None:
     direct = Direct()
-    gathering = direct.hub.gathering
-    assert gathering is not None
-    gathering.able = {9}
-    assert list(gathering._free([1, 2, 9], 5.0)) == []  # it has a group
+    aggregation = direct.hub.aggregation
+    assert aggregation is not None
+    aggregation.able = {9}
+    assert list(aggregation._free([1, 2, 9], 5.0)) == []  # it has a group
     direct.hub.may_aggregate(9, 5.0)  # over a new link: it knows nothing of that group
     found = direct.actions()
     assert told(found, 1) == told(found, 2) == [Grant(1)] and told(found, 9) == [CancelGroup(1)]
-    assert list(gathering._free([1, 2, 9], 5.0)) == [9]
+    assert list(aggregation._free([1, 2, 9], 5.0)) == [9]
     direct.hub.left(9, 6.0)
-    assert list(gathering._free([1, 2, 9], 7.0)) == []
+    assert list(aggregation._free([1, 2, 9], 7.0)) == []
 
 
 # What crosses

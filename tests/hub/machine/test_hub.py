@@ -456,7 +456,7 @@ def test_a_flood_of_one_member_leaves_nothing_behind(when: When) -> None:
         hub._early,
         hub._tasks._idle,
         hub._tasks._after,
-        hub._turns.state.heap,
+        hub._schedule.state.heap,
     ]
     assert sum(len(one) for one in kept) < 300
 

@@ -12,7 +12,7 @@ import pytest
 from tweed.aggregate import All, Cache, Each, Krum, Mean, When
 from tweed.errors import UsageError
 from tweed.hub.machine import Hub, Offer, Payload, Step
-from tweed.hub.machine.aggregation import Gathering
+from tweed.hub.machine.aggregation import Aggregation
 from tweed.hub.machine.worker import Compute
 from tweed.hub.standby.machine import Divergence, Replica
 from tweed.hub.wire.messages import Copy, Entry, Unit
@@ -67,9 +67,9 @@ class Run:
 
         def make_hub() -> Hub:
             order: Any = [FirstIn(MEMBERS), BoundedDelay(40, at_once=MEMBERS)][seed % 2]
-            gathering = Gathering(aggregators) if aggregators else None
+            aggregation = Aggregation(aggregators) if aggregators else None
             copies = Divergence(most, 0.1, momentum)
-            return Hub(when=when, order=order, gathering=gathering, copies=copies, payload_s=5.0)
+            return Hub(when=when, order=order, aggregation=aggregation, copies=copies, payload_s=5.0)
 
         conditions = Conditions(
             members=MEMBERS,

@@ -64,7 +64,7 @@ class KeyedLinks:
       fewest: see above.
       numbers: of the members that ever came, by key.
       barred: says of a key whether its process may be no member, though it has a link.
-      herald: after this process has taken over: called now and then.
+      announce_takeover: after this process has taken over: called now and then.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class KeyedLinks:
         self.numbers: dict[str, int] = {}
         self._links, self._terms, self._job, self.fewest = links, terms, job, fewest
         self.barred: Callable[[str], bool] = lambda key: False
-        self.herald: Callable[[], None] = lambda: None
+        self.announce_takeover: Callable[[], None] = lambda: None
         self._replication = replication
         self._ignored: set[int] = set()
         self._expected: dict[int, int] = {}  # links over which a member will ask to be in
@@ -144,7 +144,7 @@ class KeyedLinks:
 
     def _next(self, until: float) -> Sequence[News]:
         came, self._given_up = self._given_up, []
-        self.herald()
+        self.announce_takeover()
         until = min(until, self._silence.deadline())
         for link, what in self._links.next(min(1.0, max(0.0, until - time.monotonic()))):
             if link in self._ignored:

@@ -4,7 +4,7 @@
                     Offer(number, bytes)      ->   waits until the hub has named this member and task
                                               <-   Grant(number)
                     Payload(number)           ->
-    without         Fetch(version)            ->   a holder waits until the hub has named this member
+    without         ModelRequest(version)     ->   a source waits until the hub has named this member
                                               <-   Handed(version, there), with the model
 
 Where a member listens, and under which key, its hub says. It is called on a thread of the call's own, so

@@ -84,7 +84,7 @@ class Tally:
         )
 
     def _row(self, member: int, hub: Hub, key: str, now: float) -> HubMember:
-        last_s, rates = self._last_s.get(member), None if hub.gathering is None else hub.gathering.rates
+        last_s, rates = self._last_s.get(member), None if hub.aggregation is None else hub.aggregation.rates
         return replace(
             self._members.get(member, HubMember(member)),
             key=key,

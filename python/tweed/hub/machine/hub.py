@@ -1,4 +1,5 @@
-"""The hub's side: who gets a task (`tasks`), who may send (`turns`, `grants`), what is committed (`commits`).
+"""The hub's side: who gets a task (`tasks`), who may send (`schedule`, `grants`), what is committed
+(`update_batch`).
 
     phase       moved by                                    to
     DONE        Ready, or the outcome of the last task,
@@ -60,13 +61,13 @@ from typing import Any
 from tweed.aggregate import Aggregate, Each, Mean, When
 from tweed.errors import UsageError
 from tweed.hub.machine.actions import Action, Ask
-from tweed.hub.machine.aggregation import Gathering
+from tweed.hub.machine.aggregation import Aggregation
 from tweed.hub.machine.grants import CopiesFirst, Grants
 from tweed.hub.machine.member import Member, Phase
 from tweed.hub.machine.members import EXPECTED, Members
-from tweed.hub.machine.schedule import Turns
+from tweed.hub.machine.schedule import TransferSchedule
 from tweed.hub.machine.tasks import Tasks
-from tweed.hub.machine.update_batch import Batch
+from tweed.hub.machine.update_batch import UpdateBatch
 from tweed.hub.wire.messages import (
     Blocked,
     Copy,
@@ -102,7 +103,7 @@ class Hub:
       value: of a member and its payload, what that stands for; called when it is counted.
       missing: likewise, where it has no value; None: nowhere.
       total: the same of a sum.
-      gathering: members may add up contributions of others on their way; None: all come directly.
+      aggregation: members may add up contributions of others on their way; None: all come directly.
       copies: says of which contributions the replica must have a copy before the hub; None: of none.
 
     Attributes:
@@ -121,20 +122,20 @@ class Hub:
         value: Callable[[int, Payload], Any] = lambda member, payload: payload.value,
         missing: Callable[[int, Payload], Any] = lambda member, payload: None,
         total: Callable[[Sum], Any] = lambda message: message.value,
-        gathering: Gathering | None = None,
+        aggregation: Aggregation | None = None,
         copies: CopiesFirst | None = None,
     ) -> None:
         if tasks is not None and tasks < 1:
             raise UsageError(f"tasks={tasks}: at least one must be handed out, or nobody trains")
-        if gathering is not None and aggregate.in_network is None:
+        if aggregation is not None and aggregate.in_network is None:
             raise UsageError(f"{aggregate!r} must see each contribution alone: aggregators send sums")
         self.aggregate, self.when, self.order = aggregate, when, order
         self.tasks, self.task_s = tasks, task_s
         self._value, self._missing, self._total = value, missing, total
-        self._members, self._batch = Members(), Batch(aggregate, when)
-        self.grants = Grants(self._members, payload_s, gathering, copies)
-        self._turns = Turns(order)
-        self._tasks = Tasks(self._members, self.grants, self._batch, self._turns, tasks, task_s, patience)
+        self._members, self._batch = Members(), UpdateBatch(aggregate, when)
+        self.grants = Grants(self._members, payload_s, aggregation, copies)
+        self._schedule = TransferSchedule(order)
+        self._tasks = Tasks(self._members, self.grants, self._batch, self._schedule, tasks, task_s, patience)
         self._held: dict[int, None] = {}  # whose offer waits for the commit
         self._released: deque[int] = deque()  # whose offer waits for room, after that
         self._early: deque[tuple[int, Payload]] = deque()  # arrived while a question was open
@@ -152,9 +153,9 @@ class Hub:
         return self._batch.version
 
     @property
-    def gathering(self) -> Gathering | None:
+    def aggregation(self) -> Aggregation | None:
         """The books of groups and rates; None: there are no aggregators."""
-        return self.grants.gathering
+        return self.grants.aggregation
 
     def expect(self, member: int, now: float = 0.0) -> None:
         """The link of `member` stands, or soon will: an update may have to wait for it, no longer than for a
@@ -204,7 +205,7 @@ class Hub:
         one.linked, one.told = False, 0
         self._members.move(one, waits=False, expected=False)
         if one.phase is Phase.OPEN:  # nobody waits for what it might bring
-            self._turns.handle(Withdrawn((member, one.number)), now)
+            self._schedule.handle(Withdrawn((member, one.number)), now)
         elif one.phase in (Phase.OFFERED, Phase.GRANTED):
             self._take_back(member, one, now)
         self.grants.lost(member, now)
@@ -244,7 +245,7 @@ class Hub:
         for member, number in state["numbers"].items():
             one = self._members.known(member)
             one.number = one.last = number
-        self._turns.handle(Committed(self.version), 0.0)
+        self._schedule.handle(Committed(self.version), 0.0)
 
     # For a replica
 
@@ -313,7 +314,7 @@ class Hub:
         """What was offered, or granted, holds up nobody any more: over its next link the member offers it
         again."""
         key = (member, one.number)
-        self._turns.handle(Ended(key) if one.phase is Phase.GRANTED else Withdrawn(key), now)
+        self._schedule.handle(Ended(key) if one.phase is Phase.GRANTED else Withdrawn(key), now)
         self._members.move(one, Phase.OPEN)
         one.offer = None
         self.grants.ended(member, False, now)
@@ -341,7 +342,7 @@ class Hub:
             self._held[member] = None
         else:
             self._members.move(one, Phase.OFFERED)
-            self._turns.handle(Offered(self._transfer(member, one)), now)
+            self._schedule.handle(Offered(self._transfer(member, one)), now)
 
     def _transfer(self, member: int, one: Member) -> Transfer:
         assert one.offer is not None  # it was offered
@@ -382,7 +383,7 @@ class Hub:
         """The task of `member` is over, and it is told."""
         key = (member, one.number)
         sent = one.phase in (Phase.GRANTED, Phase.ARRIVED)
-        self._turns.handle(Ended(key) if sent else Withdrawn(key), now)
+        self._schedule.handle(Ended(key) if sent else Withdrawn(key), now)
         if one.phase is Phase.ARRIVED:
             self._early = deque(pair for pair in self._early if pair[0] != member)
         self._members.move(one, Phase.DONE)
@@ -435,7 +436,7 @@ class Hub:
         made = self._batch.commit(now)
         self._members.out.append(made)
         if not isinstance(made, Ask):
-            self._turns.handle(Committed(made.version), now)
+            self._schedule.handle(Committed(made.version), now)
             self._end_batch()
 
     def _end_batch(self) -> None:
@@ -454,7 +455,7 @@ class Hub:
             if one.phase is Phase.HELD and member not in self._held:  # else it has begun anew meanwhile
                 self._members.move(one, Phase.OFFERED)
                 if one.linked:
-                    self._turns.handle(Offered(self._transfer(member, one)), now)
+                    self._schedule.handle(Offered(self._transfer(member, one)), now)
                 else:
                     self._take_back(member, one, now)
 
@@ -464,7 +465,7 @@ class Hub:
         granted: list[int] = []
         self._waits = self.grants.must_wait(now)
         while not (self._batch.asking or self._waits):
-            if (turn := self._turns.next(now)) is None:
+            if (turn := self._schedule.next(now)) is None:
                 break
             member, may_send = turn
             one = self.members[member]
@@ -472,7 +473,7 @@ class Hub:
                 one.drops += 1
                 dropped = True
                 self._end(member, one, OutcomeReason.LATE, now)
-            elif self.gathering is None:
+            elif self.aggregation is None:
                 self.grants.grant(member, None, now)
             else:
                 granted.append(member)

@@ -22,7 +22,7 @@ from tweed.hub.wire.messages import Unit
 
 
 @dataclass(slots=True)
-class Batch:
+class UpdateBatch:
     """See above. Times are in seconds.
 
     Args:

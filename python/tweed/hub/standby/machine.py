@@ -59,12 +59,12 @@ class Divergence:
 
         H m (1 - m^k) / (1 - m)  +  sum over i of |u_i| (1 - m^(k - i + 1)) / (1 - m)
 
-    where H bounds the length of h at the last point that both have. A contribution counts with all of its
+    where H bounds the norm of h at the last point that both have. A contribution counts with all of its
     norm, though it may be one of several in a mean. Without momentum the bound holds at all times; with it H
     may grow while others are missing, so it holds when something is granted.
 
     Args:
-      most: length that `bound` is not to exceed; infinite: no copy ever goes first.
+      most: norm that `bound` is not to exceed; infinite: no copy ever goes first.
       lr, momentum: of the hub's optimizer.
     """
 
@@ -72,7 +72,7 @@ class Divergence:
     lr: float = 1.0
     momentum: float = 0.0
     _missing: dict[Key, float] = field(default_factory=dict)
-    _length: float = 0.0  # of h, at most
+    _norm: float = 0.0  # of h, at most
 
     def granted(self, task: Key, norm: float) -> bool:
         """Whether its copy is to go first: then it is none of those that are missing."""
@@ -84,7 +84,7 @@ class Divergence:
 
     def has_room(self, norms: Sequence[float]) -> bool:
         """Whether all of these could be missing, too."""
-        also = Divergence(self.most, self.lr, self.momentum, dict(self._missing), self._length)
+        also = Divergence(self.most, self.lr, self.momentum, dict(self._missing), self._norm)
         for place, norm in enumerate(norms):
             also._missing[-1, place] = self.lr * norm
         return also.bound() <= self.most
@@ -92,16 +92,16 @@ class Divergence:
     def held(self, tasks: Iterable[Key]) -> None:
         """The replica has these, or nothing will come of them."""
         for task in tasks:
-            length = self._missing.pop(task, None)
-            if length is not None:
-                self._length = self.momentum * self._length + length
+            norm = self._missing.pop(task, None)
+            if norm is not None:
+                self._norm = self.momentum * self._norm + norm
 
     def bound(self) -> float:
         """The bound on the distance of the two models, as the class computes it."""
         m, count = self.momentum, len(self._missing)
         if m == 0:
             return sum(self._missing.values())
-        ahead = self._length * m * (1 - m**count) / (1 - m)
+        ahead = self._norm * m * (1 - m**count) / (1 - m)
         missing = enumerate(self._missing.values())
         return ahead + sum(each * (1 - m ** (count - place)) / (1 - m) for place, each in missing)
 

@@ -40,7 +40,7 @@ def check_replicas(strategy: Strategy, listen: str, follows: bool) -> None:
 def bound(most: float, optimizer: Optimizer) -> Callable[[], Divergence] | None:
     """Makes the bound on how far the hub may be ahead of its replica; None: there is none.
 
-    Raises: UsageError for an optimizer of which the length of a step is not known beforehand.
+    Raises: UsageError for an optimizer of which the norm of a step is not known beforehand.
     """
     if most == math.inf:
         return None

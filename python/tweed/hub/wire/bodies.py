@@ -1,6 +1,6 @@
 """What comes behind heads about aggregators: who sends what to whom, and sums.
 
-Gather      the parts that will come, as JSON: of each its member, task, worker, bytes, key, and length
+Gather      the parts that will come, as JSON: of each its member, task, worker, bytes, key, and norm
 ModelGrant  the key of the member that may fetch
 Task, Grant where the member that they name listens: "KEY@host:port", or nothing if it is gone
 Sum         the bytes of a description as JSON, in four; the description; and the values as float32

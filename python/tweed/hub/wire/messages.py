@@ -24,7 +24,7 @@ class Offer:
     Args:
       number: of the task.
       numbytes: of the payload.
-      norm: its length, as it crosses; not a number: nothing is said of it.
+      norm: of the contribution, as it crosses; not a number: nothing is said of it.
       samples: that it was computed on.
       loss: at the model that came with the task; not a number: nothing is said of it.
       model_bytes, model_s: of the model that came with the task, and how long that took; 0: nobody measured.
