@@ -241,19 +241,19 @@ def test_who_sends_a_sum_of_something_else_is_named_and_cut_off(caplog: pytest.L
         assert "it was asked for the sum of ((0, 1), (0, 2)), and sends one of" in caplog.messages[-1]
 
 
-def test_an_aggregator_keeps_what_counted_until_it_knows_that_the_replica_is_the_hub() -> None:
-    """Its thread knows before its worker does; what the replica lacks is sent again then."""
+def test_an_aggregator_keeps_what_counted_until_it_knows_that_the_standby_is_the_hub() -> None:
+    """Its thread knows before its worker does; what the standby lacks is sent again then."""
     sockets, place = Sockets(), HubAddress("127.0.0.1:1", None)
     link, worker = AggregatorLink(place, sockets, [], "127.0.0.1:2"), Worker()  # type: ignore[arg-type]
-    link._replica.named(1, "127.0.0.1:3")
+    link._standby.named(1, "127.0.0.1:3")
     link._show()
     for message in (Task(1, 0), Grant(1), Outcome(1, OutcomeReason.COUNTED)):
         worker.computed(Offer(1, 8), b"")
         worker.keeps = link.keeps
         worker.handle(message)
         link.replicate(worker)
-    link._shown, link._replica.serves = (-1, Seen()), True
-    link._replica.take()  # as the thread does
+    link._shown, link._standby.serves = (-1, Seen()), True
+    link._standby.take()  # as the thread does
     link.replicate(worker)
     assert worker.keeping == 1 and link.keeps
     link._made_links += 1

@@ -1,4 +1,4 @@
-"""A replica, live: it follows a hub, and is the hub when that is gone.
+"""A standby, live: it follows a hub, and is the hub when that is gone.
 
     STATE, LOG          from the hub        the machine of `hub/standby` applies what it can
     COPY, SUM           from members        kept until its entry comes; HAVE to the member, HELD to the hub
@@ -34,11 +34,11 @@ from tweed.links.calling import ask
 from tweed.links.dialer import Dialer
 
 log = logging.getLogger("tweed")
-#: An entry of the log that waits so long for a copy makes the replica ask for the hub's state.
+#: An entry of the log that waits so long for a copy makes the standby ask for the hub's state.
 _STALL_S = 5.0
 #: The same, if the link has ended to whoever has it.
 _GONE_S = 0.5
-#: A caller that is no member, as far as this replica knows, waits so long for the hub to say that it is one.
+#: A caller that is no member, as far as this standby knows, waits so long for the hub to say that it is one.
 _PATIENCE_S = 30.0
 
 
@@ -51,7 +51,7 @@ class Following:
       site: what is trained here.
       members, replication: of this process, for when it is the hub.
 
-    Raises: UsageError, ShapeMismatch or PeerLost if the hub does not take it as its replica.
+    Raises: UsageError, ShapeMismatch or PeerLost if the hub does not take it as its standby.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Following:
     ) -> None:
         self._sockets, self._hub, self._site = sockets, hub, site
         self._links, self._replication = members, replication
-        self._replica, self._successor = site.server.follow(), Successor()
+        self._standby, self._successor = site.server.follow(), Successor()
         self._dialer = Dialer(sockets, hub)
         self._asking: dict[int, tuple[str, Mapping[str, Any] | None, float]] = {}  # key, question, since when
         self._member_of: dict[int, int] = {}  # by link
@@ -86,7 +86,7 @@ class Following:
 
         Returns: whether it is.
         """
-        while self._site.server.replica is not None:
+        while self._site.server.standby is not None:
             wait_s = 0.5 if self._hub_link is not None else self._call()
             for link, what in self._sockets.next(wait_s):
                 self._event(link, what)
@@ -96,7 +96,7 @@ class Following:
             if self._successor.rank is Rank.SERVING:
                 self._take_over()
                 return True
-            if self._replica.version >= self._finished or (
+            if self._standby.version >= self._finished or (
                 self._hub_link is None and self._finished < math.inf
             ):
                 self._end()
@@ -118,12 +118,12 @@ class Following:
             "fewest": self._links.fewest,
             "listen": self._site.place,
             "appointment": self._successor.appointment if whole else 0,
-            "version": self._replica.version,
+            "version": self._standby.version,
         }
         return said | more
 
     def _introduce(self) -> None:
-        """Over a link to the hub that is new. Raises as the class if that does not take this replica."""
+        """Over a link to the hub that is new. Raises as the class if that does not take this standby."""
         assert self._hub_link is not None  # it is new
         answer, more = ask(self._sockets, self._hub_link, self._question(), lambda event: self._event(*event))
         if "terms" in answer:
@@ -131,7 +131,7 @@ class Following:
             raise ShapeMismatch(f"the hub at {self._hub.place} trains something else: {why}")
         if "replica" not in answer:
             raise UsageError(
-                f"the hub at {self._hub.place} does not take this process as its replica: "
+                f"the hub at {self._hub.place} does not take this process as its standby: "
                 f"{answer.get('refused')} (a hub lists it by replicas=[{self._sockets.key!r}], or "
                 f"--replica-key {self._sockets.key})"
             )
@@ -206,7 +206,7 @@ class Following:
             self._load(bytes(message.body))
         elif message.kind is Kind.LOG:
             for entry in control.entries_of(message.body):
-                self._replica.handle(entry)
+                self._standby.handle(entry)
         elif message.kind is Kind.FINISHED:
             self._finished = message.number
 
@@ -233,7 +233,7 @@ class Following:
         self._successor.filled()
         for member, number in last.items():
             self._tell(member, Kind.KEPT, number)
-        log.info("this replica has version %d of the hub at %s", self._replica.version, self._hub.place)
+        log.info("this standby has version %d of the hub at %s", self._standby.version, self._hub.place)
 
     def _to_hub(self, kind: Kind, number: int = 0, *values: float) -> None:
         if self._hub_link is not None:
@@ -257,7 +257,7 @@ class Following:
             answer: dict[str, Any] = {"serves": self._replication.generation + 1 if serves else None}
             self._sockets.send(link, greetings.packed(answer))
         elif "copies" not in question:
-            answer = {"refused": f"this is the replica of the hub at {self._hub}: call that"}
+            answer = {"refused": f"this is the standby of the hub at {self._hub}: call that"}
             self._sockets.send(link, greetings.packed(answer))
         elif key in self._links.numbers:
             self._let_in(link, self._links.numbers[key])
@@ -269,7 +269,7 @@ class Following:
         room = max(self._links.most_bytes, bodies.most_sum_bytes(self._links.numel))
         self._sockets.allow(link, HEAD.size + room)
         self._sockets.send(link, greetings.packed({"member": member}))
-        self._tell(member, Kind.KEPT, self._replica.last.get(member, 0))
+        self._tell(member, Kind.KEPT, self._standby.last.get(member, 0))
 
     def _from_member(self, link: int, member: int, message: Control) -> None:
         if message.kind is Kind.LOST:
@@ -280,25 +280,25 @@ class Following:
         elif message.kind is Kind.SUM:
             self._added_up(member, message)
         else:
-            raise DataError(f"a member says {message.kind.name} to a replica")
+            raise DataError(f"a member says {message.kind.name} to a standby")
 
     def _copied(self, member: int, message: Control) -> None:
         """Keeps a copy; a member that sends more than it may is cut off."""
-        held = [number for number in self._held[member] if self._replica.holds((member, number))]
+        held = [number for number in self._held[member] if self._standby.holds((member, number))]
         if len(held) >= 2 * WINDOW:
             raise DataError(f"{len(held)} copies of its contributions are here, and it sends one more")
-        self._replica.handle(control.copy_of(member, message))
+        self._standby.handle(control.copy_of(member, message))
         self._held[member] = [*held, message.number]
         self._tell(member, Kind.HAVE, message.number)
         self._to_hub(Kind.HELD, message.number, member)
 
     def _added_up(self, member: int, message: Control) -> None:
         """Keeps a sum that `member` has formed. Where there is no room, it comes with the hub's state."""
-        held = [group for group in self._sums[member] if self._replica.holds((group, member, 0))]
+        held = [group for group in self._sums[member] if self._standby.holds((group, member, 0))]
         if len(held) >= 2 * WINDOW:
             return
         copy = control.sum_of(member, message, self._links.numel)
-        self._replica.handle(copy)
+        self._standby.handle(copy)
         self._sums[member] = [*held, message.number]
         self._tell(member, Kind.HAVE_SUM, message.number)
         for one, number in copy.tasks:
@@ -312,7 +312,7 @@ class Following:
 
     def _apply(self, step: Callable[[], None], after: Callable[[int], None]) -> None:
         """All entries whose copies are there."""
-        while self._successor.rank is not Rank.EMPTY and (found := self._replica.poll()) is not None:
+        while self._successor.rank is not Rank.EMPTY and (found := self._standby.poll()) is not None:
             made, kept = found
             self._site.server.commit(made, step)
             for one in kept:
@@ -321,16 +321,16 @@ class Following:
 
     def _ask_if_stalled(self, now: float) -> None:
         waiting, since = self._stalled
-        if self._replica.waits_for() != waiting:
-            self._stalled = self._replica.waits_for(), now
+        if self._standby.waits_for() != waiting:
+            self._stalled = self._standby.waits_for(), now
         elif waiting is not None and now - since > (_STALL_S if self._may_come() else _GONE_S):
             log.warning("version %d waits for a copy that does not come; the hub sends its state", waiting)
-            self._to_hub(Kind.LACKS, self._replica.version)
+            self._to_hub(Kind.LACKS, self._standby.version)
             self._stalled = waiting, now
 
     def _may_come(self) -> bool:
         """Whether none of those whose copies are waited for has left."""
-        return not self._replica.waits_for_whom() & self._gone
+        return not self._standby.waits_for_whom() & self._gone
 
     def _take_over(self) -> None:
         log.warning("the hub at %s is gone; this process is the hub now", self._hub.place)
@@ -359,11 +359,11 @@ class Following:
 
     def _end(self) -> None:
         """The hub has ended training."""
-        if self._replica.version < self._finished:
+        if self._standby.version < self._finished:
             log.warning(
-                "the hub has ended training with version %d, and is gone; this replica has %d",
+                "the hub has ended training with version %d, and is gone; this standby has %d",
                 self._finished,
-                self._replica.version,
+                self._standby.version,
             )
         self._to_hub(Kind.FAREWELL)
         until = time.monotonic() + 1.0

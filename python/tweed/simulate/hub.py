@@ -27,8 +27,8 @@ from tweed.rng import uniform
 from tweed.simulate.clock import Clock
 from tweed.simulate.links import VirtualLinks
 
-#: The hub as a node of the network, and its replica; members have numbers from 0 on.
-HUB, REPLICA = -1, -2
+#: The hub as a node of the network, and its standby; members have numbers from 0 on.
+HUB, STANDBY = -1, -2
 
 
 class Job(NamedTuple):
@@ -58,7 +58,7 @@ class Conditions:
     Args:
       members: how many.
       compute_s: for a member and its task, how long it computes.
-      hub_rate: of the hub's link, in each direction, and of a replica's.
+      hub_rate: of the hub's link, in each direction, and of a standby's.
       rates: of a member's link, up from it and down to it.
       shares: for a node, a member's number or `HUB`, and the time: the share of its rates that it has, and
         until when. It is asked again then.
@@ -164,7 +164,7 @@ class VirtualHub:
         self._members = [
             _Member(Aggregator(decode), self._worker(), ModelSource()) for _ in range(conditions.members)
         ]
-        nodes = range(REPLICA, conditions.members)
+        nodes = range(STANDBY, conditions.members)
         self.links = VirtualLinks(self.clock, nodes, conditions.rates_at, conditions.latency_s)
         self.links.link(self.node)
         for number in range(conditions.members):

@@ -46,7 +46,7 @@ log = logging.getLogger("tweed")
 _PATIENCE_S = 30.0
 #: No more keys are known: about a kilobyte is kept of each that ever came.
 _MOST_KEYS = 1 << 16
-#: Numbers that a hub which is gone may have given and its replica has not heard of.
+#: Numbers that a hub which is gone may have given and its standby has not heard of.
 _FEW = 64
 
 
@@ -58,7 +58,7 @@ class KeyedLinks:
       terms: all that hub and members must agree on, a line each.
       job: what members that ask are to do; None: it is not said.
       fewest: no task is handed out before so many members are there.
-      replication: what a replica of this hub gets.
+      replication: what a standby of this hub gets.
 
     Attributes:
       fewest: see above.
@@ -133,7 +133,7 @@ class KeyedLinks:
         return member
 
     def next(self, until: float) -> Sequence[News]:
-        """Comes back within a second in any case, but for the time in which a replica may
+        """Comes back within a second in any case, but for the time in which a standby may
         take over: then nothing is handed on. Raises Superseded if it has."""
         self._replication.rest()
         came = list(self._next(until))
@@ -211,14 +211,14 @@ class KeyedLinks:
         until = time.monotonic() + _PATIENCE_S
         for member in self.members:
             self.tell(member, end, model)
-        replica = self._replication
-        replica.finish(end.version)
-        while (self._link_of or self._away or replica.link is not None) and time.monotonic() < until:
+        standby = self._replication
+        standby.finish(end.version)
+        while (self._link_of or self._away or standby.link is not None) and time.monotonic() < until:
             for member, news in self._next(until):
                 if news is Linked.JOINED:
                     self.tell(member, end, model)
-            replica.rest()
-        replica.forget()
+            standby.rest()
+        standby.forget()
 
     def close(self) -> None:
         self._links.close()
@@ -235,7 +235,7 @@ class KeyedLinks:
         """What a link has brought; one that brings what cannot be is ended."""
         try:
             if link in self._expected and control.is_control(data):
-                return []  # it was for the replica that this process has been
+                return []  # it was for the standby that this process has been
             if link in self._asking:
                 return self._answer(link, greetings.read(data))
             if link == self._replication.link:
@@ -243,7 +243,7 @@ class KeyedLinks:
             elif link in self._member_of:
                 member = self._member_of[link]
                 if control.is_control(data):
-                    return self._of_replica(member, control.read(data))
+                    return self._of_standby(member, control.read(data))
                 return [(member, self._message(member, data))]
         except DataError as error:
             # Of those that are not in there may be any number.
@@ -266,7 +266,7 @@ class KeyedLinks:
             self._silence.arrived(member, time.monotonic())
         return message
 
-    def _of_replica(self, member: int, message: control.Control) -> list[News]:
+    def _of_standby(self, member: int, message: control.Control) -> list[News]:
         if message.kind is not control.Kind.RENOUNCED:
             raise DataError(f"a member says {message.kind.name} to a hub")
         self._replication.renounced(member, message.number)
@@ -277,7 +277,7 @@ class KeyedLinks:
         joins = False
         if asked.get("ask") == "job":
             answer: dict[str, Any] = {"job": self._job}
-        elif "copies" in asked or asked.get("ask") == "restarted":  # as of a replica, which this has been
+        elif "copies" in asked or asked.get("ask") == "restarted":  # as of a standby, which this has been
             answer = {"serves": self._replication.generation or None}
         elif asked.get("terms") != self._digest:
             answer = {"terms": list(self._terms)}

@@ -35,7 +35,7 @@ _FALSE = "its sum is not finite, or longer than all together that its members ha
 
 
 class CopiesFirst(Protocol):
-    """Says of which contributions the replica must have a copy before the hub: see `replica.Divergence`."""
+    """Says of which contributions the standby must have a copy before the hub: see `standby.Divergence`."""
 
     def granted(self, task: Key, norm: float) -> bool:
         """Whether the copy of what is granted is to go first."""
@@ -46,12 +46,12 @@ class CopiesFirst(Protocol):
         ...
 
     def held(self, tasks: Iterable[Key]) -> None:
-        """The replica has these, or nothing will come of them."""
+        """The standby has these, or nothing will come of them."""
         ...
 
 
 def counted_before(last: Mapping[int, int]) -> list[Key]:
-    """All tasks up to the last one of each member: what a replica has that got the hub's whole state."""
+    """All tasks up to the last one of each member: what a standby has that got the hub's whole state."""
     return [(member, number) for member, most in last.items() for number in range(most + 1)]
 
 
@@ -63,7 +63,7 @@ class Grants:
       members: of the hub.
       payload_s: after so long without the payload, a grant is taken back.
       aggregation: members may add up contributions of others on their way; None: all come directly.
-      copies: says of which contributions the replica must have a copy before the hub; None: of none.
+      copies: says of which contributions the standby must have a copy before the hub; None: of none.
     """
 
     members: Members

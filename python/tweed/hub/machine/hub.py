@@ -104,7 +104,7 @@ class Hub:
       missing: likewise, where it has no value; None: nowhere.
       total: the same of a sum.
       aggregation: members may add up contributions of others on their way; None: all come directly.
-      copies: says of which contributions the replica must have a copy before the hub; None: of none.
+      copies: says of which contributions the standby must have a copy before the hub; None: of none.
 
     Attributes:
       grants: who may send, and which way.
@@ -247,10 +247,10 @@ class Hub:
             one.number = one.last = number
         self._schedule.handle(Committed(self.version), 0.0)
 
-    # For a replica
+    # For a standby
 
-    def replica_state(self) -> dict[str, Any]:
-        """What a replica needs to go on from here; the model and the optimizer's state go beside it."""
+    def standby_state(self) -> dict[str, Any]:
+        """What a standby needs to go on from here; the model and the optimizer's state go beside it."""
         last = {member: one.counted for member, one in self.members.items()}
         for member, number in self._batch.tasks:
             last[member] = min(last[member], number - 1)
@@ -273,7 +273,7 @@ class Hub:
         return one is None or (task[1] > one.counted and not one.in_batch)
 
     def adopt(self, copy: Copy, now: float) -> None:
-        """Counts a payload that the replica had, and the hub that is gone had not logged, as if it came."""
+        """Counts a payload that the standby had, and the hub that is gone had not logged, as if it came."""
         ((member, number),) = copy.tasks
         assert isinstance(copy.content, Payload)  # workers send again what was in sums
         one = self._members.known(member)

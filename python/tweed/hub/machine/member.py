@@ -45,7 +45,7 @@ class Member:
       resumed: the task is one of a hub that is gone, and its worker asks for the next one itself.
       counted: number of the last task that counted.
       told: how often its task has gone over this link.
-      copy_first: the replica is to have the contribution before the hub.
+      copy_first: the standby is to have the contribution before the hub.
     """
 
     number: int = 0

@@ -1,4 +1,4 @@
-"""What a hub's optimizer steps by: the same at the hub, and at its replica."""
+"""What a hub's optimizer steps by: the same at the hub, and at its standby."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """A second hub that applies the same commits, and takes over when the first is gone.
 
-    worker, aggregator     -> Copy(offer, payload), or Copy(sum)     -> replica
-    hub                    -> Entry(version, units)                   -> replica
-    replica                -> Held(tasks): it has these copies        -> hub
+    worker, aggregator     -> Copy(offer, payload), or Copy(sum)     -> standby
+    hub                    -> Entry(version, units)                   -> standby
+    standby                -> Held(tasks): it has these copies        -> hub
                            -> Kept(number): that commit is applied    -> worker
 
 Contributions come from whoever made them, not from the hub: that sends a log of what it committed, in which
-order, and nothing else. The replica applies the entries in order, each as soon as it has all copies for it:
+order, and nothing else. The standby applies the entries in order, each as soon as it has all copies for it:
 it hands the same arrivals to the same rule, in the same order. The update, and with a copy of the optimizer
 the model, so are the same bits.
 
@@ -20,14 +20,14 @@ Workers keep what was counted until it is `Kept`, also what counted in a sum. Wh
 `take_over` makes the next hub: with the model, the version and the numbers of what is applied. Copies of
 payloads that are not applied are counted by it at once; of what it lacks, and of what was in sums that are
 not applied, workers tell it by `Resume`, and send it again. A number counts once, as the new hub knows the
-last one of each member that is in its model. Lost is only what its member has forgotten before the replica
+last one of each member that is in its model. Lost is only what its member has forgotten before the standby
 had it.
 
 How far the model of the hub may be ahead is bounded from norms (`Divergence`): where a grant would break the
 bound, the copy goes first. Norms are as workers say.
 
 What cannot happen: an entry is applied before another one that is older, or twice; a contribution is in the
-model of the new hub twice; the replica decides anything that the hub decides, while that lives.
+model of the new hub twice; the standby decides anything that the hub decides, while that lives.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Key = tuple[int, int]  # a member, and the number of its task
 
 @dataclass(slots=True)
 class Divergence:
-    """A bound on how far the hub's model is from what its replica can have.
+    """A bound on how far the hub's model is from what its standby can have.
 
     With `h <- m h + u` and `w <- w - h`, where `u` is `lr` times a contribution, and k of them missing,
 
@@ -90,7 +90,7 @@ class Divergence:
         return also.bound() <= self.most
 
     def held(self, tasks: Iterable[Key]) -> None:
-        """The replica has these, or nothing will come of them."""
+        """The standby has these, or nothing will come of them."""
         for task in tasks:
             norm = self._missing.pop(task, None)
             if norm is not None:
@@ -112,13 +112,13 @@ def replicable(aggregate: Aggregate[Any]) -> bool:
 
 
 @dataclass(slots=True)
-class Replica:
+class Standby:
     """See above.
 
     Args:
       aggregate: the hub's rule, one that is formed of sums: see `replicable`.
       each: the hub commits after each contribution.
-      value, missing, total: as the hub's, with the replica's model.
+      value, missing, total: as the hub's, with the standby's model.
 
     Attributes:
       version: of its model.
@@ -140,13 +140,13 @@ class Replica:
     def __post_init__(self) -> None:
         if not replicable(self.aggregate):
             raise UsageError(
-                f"{self.aggregate!r} may depend on values that only the hub has, so a replica cannot follow "
-                "it: train without a replica, or take a rule that is a sum, such as Mean or Weighted"
+                f"{self.aggregate!r} may depend on values that only the hub has, so a standby cannot follow "
+                "it: train without a standby, or take a rule that is a sum, such as Mean or Weighted"
             )
         self._gathered = self.aggregate.start()
 
     def load(self, state: dict[str, Any]) -> None:
-        """Has the state that the hub had (`Hub.replica_state`), unless it is not newer."""
+        """Has the state that the hub had (`Hub.standby_state`), unless it is not newer."""
         if state["version"] < self.version:
             return
         self.version, self.last = state["version"], dict(state["last"])

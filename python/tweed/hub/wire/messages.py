@@ -41,7 +41,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """What was granted, for the hub or for the member `via`; with `copy_first` the replica gets it first."""
+    """What was granted, for the hub or for the member `via`; with `copy_first` the standby gets it first."""
 
     number: int
     value: Any
@@ -93,7 +93,7 @@ class Blocked:
 @dataclass(frozen=True, slots=True)
 class Grant:
     """Send the payload now: to the hub, or to the member `via`, which adds it up with others. A later grant
-    with another way counts: what was sent before may be lost. With `copy_first` the replica gets it first."""
+    with another way counts: what was sent before may be lost. With `copy_first` the standby gets it first."""
 
     number: int
     via: int | None = None
@@ -108,7 +108,7 @@ class Gather:
       group: its number; groups of a hub have ascending ones.
       tasks: members and numbers.
       within_s: after so many seconds what is there goes to the hub as it is.
-      copy_first: the replica gets the sum before.
+      copy_first: the standby gets the sum before.
       norms: of what they have offered, as these; not a number: its member has said nothing of it.
     """
 
@@ -207,7 +207,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of the hub's log, for its replica: what the commit of this version is made of, in order."""
+    """A line of the hub's log, for its standby: what the commit of this version is made of, in order."""
 
     version: int
     units: tuple[Unit, ...]
@@ -220,7 +220,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """To the replica: a payload with what describes it, or a sum.
+    """To the standby: a payload with what describes it, or a sum.
 
     Args:
       tasks: that are in it.
@@ -243,7 +243,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """To a member: all up to this number that counted is in the replica's model."""
+    """To a member: all up to this number that counted is in the standby's model."""
 
     member: int
     number: int
