@@ -24,7 +24,7 @@ from tweed.hub.keyed.hub_links import KeyedLinks
 from tweed.hub.snapshot import Site
 from tweed.hub.standby.link import WINDOW
 from tweed.hub.standby.replication import Replication
-from tweed.hub.standby.succession import Rank, Successor
+from tweed.hub.standby.succession import Successor, SuccessorState
 from tweed.hub.wire import bodies, control
 from tweed.hub.wire.control import Control, Kind
 from tweed.hub.wire.head import HEAD
@@ -93,7 +93,7 @@ class Following:
             self._end_silent()
             self._apply(step, after)
             self._ask_if_stalled(time.monotonic())
-            if self._successor.rank is Rank.SERVING:
+            if self._successor.state is SuccessorState.SERVING:
                 self._take_over()
                 return True
             if self._standby.version >= self._finished or (
@@ -111,7 +111,7 @@ class Following:
 
     def _question(self, **more: Any) -> dict[str, Any]:
         """What the hub hears first."""
-        whole = self._successor.rank is not Rank.EMPTY
+        whole = self._successor.state is not SuccessorState.EMPTY
         said = {
             "ask": "replica",
             "terms": greetings.digest(self._site.terms),
@@ -312,7 +312,9 @@ class Following:
 
     def _apply(self, step: Callable[[], None], after: Callable[[int], None]) -> None:
         """All entries whose copies are there."""
-        while self._successor.rank is not Rank.EMPTY and (found := self._standby.poll()) is not None:
+        while (
+            self._successor.state is not SuccessorState.EMPTY and (found := self._standby.poll()) is not None
+        ):
             made, kept = found
             self._site.server.commit(made, step)
             for one in kept:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tweed.hub.standby.succession import Guard, Rank, Standing, Successor, Voter
+from tweed.hub.standby.succession import Guard, GuardState, Successor, SuccessorState, Voter
 from tweed.rng import uniform
 
 
@@ -27,19 +27,21 @@ def test_a_standby_takes_over_when_most_members_have_lost_the_hub_as_well() -> N
     _, successor = named({0, 1, 2})
     assert not successor.promise(0, 1)  # the standby has the hub
     successor.hub_lost()
-    assert successor.promise(0, 1) and successor.rank is Rank.ALONE
-    assert successor.promise(7, 1) and successor.rank is Rank.ALONE  # the hub did not have that member
+    assert successor.promise(0, 1) and successor.state is SuccessorState.ALONE
+    assert (
+        successor.promise(7, 1) and successor.state is SuccessorState.ALONE
+    )  # the hub did not have that member
     assert not successor.promise(1, 2)  # of another appointment
-    assert successor.promise(1, 1) and successor.rank is Rank.SERVING
+    assert successor.promise(1, 1) and successor.state is SuccessorState.SERVING
 
 
 def test_promises_are_void_when_the_hub_is_back() -> None:
     _, successor = named({0, 1, 2})
     successor.hub_lost()
     successor.promise(0, 1)
-    assert successor.hub_back() == [0] and successor.rank is Rank.FOLLOWING
+    assert successor.hub_back() == [0] and successor.state is SuccessorState.FOLLOWING
     successor.hub_lost()
-    assert successor.promise(1, 1) and successor.rank is Rank.ALONE
+    assert successor.promise(1, 1) and successor.state is SuccessorState.ALONE
 
 
 def test_who_is_cut_off_promises_anew() -> None:
@@ -47,7 +49,7 @@ def test_who_is_cut_off_promises_anew() -> None:
     successor.hub_lost()
     successor.promise(0, 1)
     successor.unlinked(0)
-    assert successor.promise(1, 1) and successor.rank is Rank.ALONE
+    assert successor.promise(1, 1) and successor.state is SuccessorState.ALONE
 
 
 def test_without_a_state_or_without_members_nobody_takes_over() -> None:
@@ -57,12 +59,12 @@ def test_without_a_state_or_without_members_nobody_takes_over() -> None:
     assert not empty.promise(0, 1) and not empty.hub_restarted()
     _, successor = named(set())
     successor.hub_lost()
-    assert successor.rank is Rank.ALONE
+    assert successor.state is SuccessorState.ALONE
 
 
 def test_the_hubs_own_key_says_that_its_process_is_gone() -> None:
     _, successor = named({0, 1, 2})
-    assert successor.hub_restarted() and successor.rank is Rank.SERVING
+    assert successor.hub_restarted() and successor.state is SuccessorState.SERVING
 
 
 def test_a_hub_waits_until_half_of_each_possible_electorate_has_let_the_standby_go() -> None:
@@ -78,7 +80,7 @@ def test_a_hub_waits_until_half_of_each_possible_electorate_has_let_the_standby_
     guard.renounced(1, 1)
     assert not guard.may_commit
     guard.renounced(2, 1)
-    assert guard.standing is Standing.SINGLE
+    assert guard.state is GuardState.SINGLE
 
 
 def test_a_hub_without_members_goes_on_at_once() -> None:
@@ -190,7 +192,7 @@ class World:
         if self.dead or self.voters[member].promised or not self.make(self.main[member]):
             return
         self.guard.present.add(member)
-        if self.guard.standing is Standing.GUARDED:
+        if self.guard.state is GuardState.GUARDED:
             self.send(self.main[member], 0, ("named", self.guard.appointment))
         else:
             self.send(self.main[member], 0, ("renounce", self.guard.appointment))
@@ -199,7 +201,7 @@ class World:
         before = self.guard.may_commit
         self.guard.renounced(member, message)
         self.let_go += self.guard.may_commit and not before
-        if self.guard.standing is Standing.GUARDED:
+        if self.guard.state is GuardState.GUARDED:
             self.send(self.main[member], 0, ("named", self.guard.appointment))
 
     def hub_lost_standby(self) -> None:
@@ -214,10 +216,10 @@ class World:
             return
         for member in self.successor.hub_back():
             self.send(self.side[member], 0, "released")
-        if self.successor.rank is Rank.SERVING:
+        if self.successor.state is SuccessorState.SERVING:
             self.send(self.spine, 1, "serves")
         else:
-            whole = self.successor.rank is not Rank.EMPTY
+            whole = self.successor.state is not SuccessorState.EMPTY
             self.send(self.spine, 1, ("replica", self.successor.appointment if whole else 0))
 
     def hub_hears(self, message: Any) -> None:
@@ -258,7 +260,10 @@ class World:
         self.successor.hub_lost()
 
     def at_standby(self, member: int, appointment: int) -> None:
-        if not self.successor.promise(member, appointment) and self.successor.rank is not Rank.SERVING:
+        if (
+            not self.successor.promise(member, appointment)
+            and self.successor.state is not SuccessorState.SERVING
+        ):
             self.send(self.side[member], 0, "released")
 
     def from_standby(self, member: int, message: str) -> None:
@@ -316,7 +321,7 @@ class World:
             self.now += 0.5
 
     def check(self) -> None:
-        serving = self.successor.rank is Rank.SERVING
+        serving = self.successor.state is SuccessorState.SERVING
         self.took_over = max(self.took_over, serving)
         assert not (serving and self.hub_saw_end and self.guard.may_commit), f"seed {self.seed}: two hubs"
 
@@ -331,7 +336,7 @@ def test_whatever_is_cut_no_two_hubs_commit_beside_each_other() -> None:
 
 def test_a_hub_that_asks_nobody_would_commit_beside_its_standby(monkeypatch: pytest.MonkeyPatch) -> None:
     """The check can fail."""
-    monkeypatch.setattr(Guard, "may_commit", property(lambda guard: guard.standing is not Standing.OVER))
+    monkeypatch.setattr(Guard, "may_commit", property(lambda guard: guard.state is not GuardState.OVER))
     with pytest.raises(AssertionError, match="two hubs"):
         for seed in range(100):
             World(seed, 1 + seed % 5).run(80)

@@ -33,7 +33,7 @@ from tweed.files import write_atomic
 from tweed.hub.machine.actions import Step
 from tweed.hub.machine.grants import CopiesFirst, counted_before
 from tweed.hub.machine.hub import Hub
-from tweed.hub.standby.succession import Guard, Standing
+from tweed.hub.standby.succession import Guard, GuardState
 from tweed.hub.wire import control
 from tweed.hub.wire.control import Kind
 from tweed.hub.wire.messages import Entry
@@ -124,7 +124,7 @@ class Replication:
         if int(asked.get("generation", 0)) > self.generation:
             self.guard.standby_serves()
             raise superseded(f"{key}@{asked.get('listen')}", self._sockets.key)
-        if self.guard.standing in (Standing.GUARDED, Standing.PAUSED) and key != self._key:
+        if self.guard.state in (GuardState.GUARDED, GuardState.PAUSED) and key != self._key:
             return {"refused": f"this hub has a standby already, {self._address}"}
         if not asked.get("appointment"):  # a new process: what it was before is gone
             self.guard.standby_left()
@@ -162,7 +162,7 @@ class Replication:
         log.warning("the link to the standby at %s has ended: %s", self._address, why)
         self.link, self._to_name, self._hub.grants.copies = None, False, None
         self.guard.standby_lost()
-        if self.guard.standing is Standing.PAUSED:
+        if self.guard.state is GuardState.PAUSED:
             log.warning("commits wait until half of the members have let the standby go, or it is back")
             self.side.members.announce(None, control.head(Kind.RENOUNCE, self.guard.appointment))
         else:
@@ -173,7 +173,7 @@ class Replication:
     def joined(self, member: int) -> None:
         """Its link is there; whatever outcome it hears of comes later."""
         self.guard.present.add(member)
-        if self.guard.standing is Standing.GUARDED:
+        if self.guard.state is GuardState.GUARDED:
             self._name(member)
         elif self.guard.appointment:
             self.side.members.announce(member, control.head(Kind.RENOUNCE, self.guard.appointment))
@@ -184,11 +184,11 @@ class Replication:
 
     def renounced(self, member: int, appointment: int) -> None:
         """A member has let the standby go; if that is back, it is to know it again."""
-        before = self.guard.standing
+        before = self.guard.state
         self.guard.renounced(member, appointment)
-        if self.guard.standing is Standing.GUARDED:
+        if self.guard.state is GuardState.GUARDED:
             self._name(member)
-        elif before is Standing.PAUSED and self.guard.may_commit:
+        elif before is GuardState.PAUSED and self.guard.may_commit:
             log.warning("the standby at %s is let go; commits go on", self._address)
             self._no_more()
 
@@ -198,7 +198,7 @@ class Replication:
 
     def committed(self, step: Step) -> None:
         """The hub's model is that of the next version."""
-        if self.guard.standing is Standing.GUARDED:
+        if self.guard.state is GuardState.GUARDED:
             self._entries.append(Entry(step.version, step.units))
 
     def rest(self) -> None:

@@ -50,8 +50,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 
-class Standing(Enum):
-    """Where a hub stands."""
+class GuardState(Enum):
+    """Whether a hub has a standby, and may commit: see the module."""
 
     SINGLE = "single"
     GUARDED = "guarded"
@@ -64,12 +64,12 @@ class Guard:
     """The hub's side, see above.
 
     Attributes:
-      standing: see above.
+      state: see above.
       appointment: number of the last one.
       present: the members that are linked.
     """
 
-    standing: Standing = Standing.SINGLE
+    state: GuardState = GuardState.SINGLE
     appointment: int = 0
     present: set[int] = field(default_factory=set)
     _possible: list[frozenset[int]] = field(
@@ -80,19 +80,19 @@ class Guard:
     @property
     def may_commit(self) -> bool:
         """Whether no other hub can be, as far as this one has seen."""
-        return self.standing in (Standing.SINGLE, Standing.GUARDED)
+        return self.state in (GuardState.SINGLE, GuardState.GUARDED)
 
     def appoint(self) -> frozenset[int]:
         """A standby is named. Returns the electorate, which it hears of before it has the state."""
-        if self.standing is Standing.SINGLE:  # else the same one may still go by an earlier appointment
+        if self.state is GuardState.SINGLE:  # else the same one may still go by an earlier appointment
             self._possible = []
-        self.standing, self.appointment = Standing.GUARDED, self.appointment + 1
+        self.state, self.appointment = GuardState.GUARDED, self.appointment + 1
         return self._propose()
 
     def change(self) -> tuple[frozenset[int], frozenset[int]] | None:
         """Who has come and who has gone since the last change, for the standby; None: nobody, or that one is
         not agreed yet."""
-        if self.standing is not Standing.GUARDED or len(self._possible) > 1:
+        if self.state is not GuardState.GUARDED or len(self._possible) > 1:
             return None
         before = self._possible[0]
         if self.present == before:
@@ -106,30 +106,30 @@ class Guard:
 
     def standby_lost(self) -> None:
         """Its link has ended. Members are to be asked, also those that come later."""
-        if self.standing is Standing.GUARDED:
-            self.standing, self._renounced = Standing.PAUSED, set()
+        if self.state is GuardState.GUARDED:
+            self.state, self._renounced = GuardState.PAUSED, set()
             self._go_on()
 
     def standby_back(self) -> frozenset[int] | None:
         """It has called again. Returns the electorate, if it is the standby still; None: it has to be named
         anew."""
-        if self.standing is Standing.SINGLE or (self.standing is Standing.PAUSED and self._renounced):
+        if self.state is GuardState.SINGLE or (self.state is GuardState.PAUSED and self._renounced):
             return None
-        self.standing = Standing.GUARDED
+        self.state = GuardState.GUARDED
         return self._propose()
 
     def standby_left(self) -> None:
         """It goes for good, and does not take over."""
-        if self.standing is not Standing.OVER:
-            self.standing = Standing.SINGLE
+        if self.state is not GuardState.OVER:
+            self.state = GuardState.SINGLE
 
     def standby_serves(self) -> None:
         """It is the hub."""
-        self.standing = Standing.OVER
+        self.state = GuardState.OVER
 
     def renounced(self, member: int, appointment: int) -> None:
         """A member never promises anything to the standby of this appointment, or an earlier one."""
-        if appointment == self.appointment and self.standing is Standing.PAUSED:
+        if appointment == self.appointment and self.state is GuardState.PAUSED:
             self._renounced.add(member)
             self._go_on()
 
@@ -139,11 +139,11 @@ class Guard:
 
     def _go_on(self) -> None:
         if all(2 * len(self._renounced & some) >= len(some) for some in self._possible):
-            self.standing = Standing.SINGLE
+            self.state = GuardState.SINGLE
 
 
-class Rank(Enum):
-    """Where a standby stands."""
+class SuccessorState(Enum):
+    """How far a standby is: see the module."""
 
     EMPTY = "empty"
     FOLLOWING = "following"
@@ -156,13 +156,13 @@ class Successor:
     """The standby's side, see above.
 
     Attributes:
-      rank: see above.
+      state: see above.
       appointment: that it is of; 0: of none.
       electorate: the members that the hub last had.
       promised: those of which it has the promise.
     """
 
-    rank: Rank = Rank.EMPTY
+    state: SuccessorState = SuccessorState.EMPTY
     appointment: int = 0
     electorate: set[int] = field(default_factory=set)
     promised: set[int] = field(default_factory=set)
@@ -170,14 +170,14 @@ class Successor:
     def hub_back(self) -> list[int]:
         """There is a link to the hub again. Returns who is to be released: promises are void."""
         released, self.promised = sorted(self.promised), set()
-        if self.rank is Rank.ALONE:
-            self.rank = Rank.FOLLOWING
+        if self.state is SuccessorState.ALONE:
+            self.state = SuccessorState.FOLLOWING
         return released
 
     def appointed(self, appointment: int, electorate: Iterable[int]) -> None:
         """The hub has named it, or goes on with it."""
         if appointment != self.appointment:
-            self.rank = Rank.EMPTY
+            self.state = SuccessorState.EMPTY
         self.appointment, self.electorate = appointment, set(electorate)
 
     def changed(self, joined: Iterable[int], left: Iterable[int]) -> None:
@@ -186,27 +186,27 @@ class Successor:
 
     def filled(self) -> None:
         """The state of the hub is there."""
-        if self.rank is Rank.EMPTY:
-            self.rank = Rank.FOLLOWING
+        if self.state is SuccessorState.EMPTY:
+            self.state = SuccessorState.FOLLOWING
 
     def hub_lost(self) -> None:
         """Its link to the hub has ended."""
-        if self.rank is Rank.FOLLOWING:
-            self.rank = Rank.ALONE
+        if self.state is SuccessorState.FOLLOWING:
+            self.state = SuccessorState.ALONE
             self._take_over_if_most()
 
     def hub_restarted(self) -> bool:
         """The hub's own key says that its process was started anew: what it knew is gone. Whether this one is
         the hub now; without a state it is not, and never by this appointment."""
-        if self.rank is not Rank.EMPTY:
-            self.rank = Rank.SERVING
+        if self.state is not SuccessorState.EMPTY:
+            self.state = SuccessorState.SERVING
             return True
         self.appointment = 0
         return False
 
     def promise(self, member: int, appointment: int) -> bool:
         """A member has lost the hub. Whether that is of use: if not it is to be released."""
-        if self.rank is not Rank.ALONE or appointment != self.appointment:
+        if self.state is not SuccessorState.ALONE or appointment != self.appointment:
             return False
         self.promised.add(member)
         self._take_over_if_most()
@@ -218,7 +218,7 @@ class Successor:
 
     def _take_over_if_most(self) -> None:
         if 2 * len(self.promised & self.electorate) > len(self.electorate):
-            self.rank = Rank.SERVING
+            self.state = SuccessorState.SERVING
 
 
 @dataclass(slots=True)
