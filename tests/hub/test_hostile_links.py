@@ -40,11 +40,11 @@ from tweed.hub.wire.messages import (
     Sum,
     Task,
 )
-from tweed.links import greetings
+from tweed.links import hello
 from tweed.links.address import HubAddress
 from tweed.strategy import Strategy
 
-JOIN = greetings.packed({"terms": greetings.digest([])})
+JOIN = hello.packed({"terms": hello.digest([])})
 
 
 def packed(message: Any, numbytes: int = 0) -> bytes:
@@ -149,7 +149,7 @@ def linked_to(*came: list[tuple[int, Any]]) -> MemberLink:
 def test_the_end_that_came_before_the_hub_hung_up_is_heard() -> None:
     """A step that takes longer than the hub waits: both are there when the member looks."""
     link = linked_to(
-        [(1, bytearray(greetings.packed({"worker": 0, "workers": 1})))],
+        [(1, bytearray(hello.packed({"worker": 0, "workers": 1})))],
         [(1, bytearray(packed(End(5)))), (1, "it hung up")],
     )
     came = link.receive()  # raises PeerLost: what had come is thrown away, and the hub called again
@@ -183,7 +183,7 @@ def test_a_member_whose_step_outlasts_the_hub_learns_that_training_has_ended(
 
 def test_a_link_that_ends_right_after_the_answer_is_called_again() -> None:
     link = linked_to(
-        [(1, bytearray(greetings.packed({"worker": 0, "workers": 1}))), (1, "it hung up")],
+        [(1, bytearray(hello.packed({"worker": 0, "workers": 1}))), (1, "it hung up")],
     )
     waited = []
     patience = link._links.next
@@ -330,7 +330,7 @@ def test_a_member_that_was_granted_something_and_stalls_is_hung_up_on(
 ) -> None:
     clock = [0.0]
     monkeypatch.setattr("tweed.hub.keyed.hub_links.time.monotonic", lambda: clock[0])
-    greeting = bytearray(greetings.packed({"terms": greetings.digest([])}))
+    greeting = bytearray(hello.packed({"terms": hello.digest([])}))
     sockets = Sockets(*([(link, bytes([link] * 32)), (link, greeting)] for link in (1, 2, 3)))
     links = keyed(sockets)
     for _ in range(3):

@@ -218,7 +218,7 @@ def test_a_hub_whose_links_were_cut_is_told_that_its_standby_serves() -> None:
 
 def control_free(question: dict[str, Any]) -> bytes:
     """A greeting, which is no control message."""
-    data = tweed.links.greetings.packed(question)
+    data = tweed.links.hello.packed(question)
     assert not control.is_control(data)
     return data
 

@@ -30,7 +30,7 @@ from tweed.hub.standby.options import ask_standby, bound, check_standby
 from tweed.hub.standby.replication import Replication, Side
 from tweed.hub.standby_run import Following
 from tweed.links.address import Credentials, HubAddress
-from tweed.links.calling import opened
+from tweed.links.client import opened
 from tweed.strategy import Strategy
 from tweed.torch.options import Options
 

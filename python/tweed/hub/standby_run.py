@@ -28,9 +28,9 @@ from tweed.hub.standby.succession import Successor, SuccessorState
 from tweed.hub.wire import bodies, control
 from tweed.hub.wire.control import Control, Kind
 from tweed.hub.wire.head import HEAD
-from tweed.links import greetings
+from tweed.links import hello
 from tweed.links.address import HubAddress
-from tweed.links.calling import ask
+from tweed.links.client import ask
 from tweed.links.dialer import Dialer
 
 log = logging.getLogger("tweed")
@@ -114,7 +114,7 @@ class Following:
         whole = self._successor.state is not SuccessorState.EMPTY
         said = {
             "ask": "replica",
-            "terms": greetings.digest(self._site.terms),
+            "terms": hello.digest(self._site.terms),
             "fewest": self._links.fewest,
             "listen": self._site.place,
             "appointment": self._successor.appointment if whole else 0,
@@ -127,7 +127,7 @@ class Following:
         assert self._hub_link is not None  # it is new
         answer, more = ask(self._sockets, self._hub_link, self._question(), lambda event: self._event(*event))
         if "terms" in answer:
-            why = greetings.difference(self._site.terms, answer["terms"])
+            why = hello.difference(self._site.terms, answer["terms"])
             raise ShapeMismatch(f"the hub at {self._hub.place} trains something else: {why}")
         if "replica" not in answer:
             raise UsageError(
@@ -244,7 +244,7 @@ class Following:
     def _from_caller(self, link: int, data: bytearray) -> None:
         if link in self._asking:
             key, _, since = self._asking[link]
-            question = greetings.read(data)
+            question = hello.read(data)
             self._asking[link] = key, question, since
             self._answer(link, key, question)
         elif link in self._member_of:
@@ -255,10 +255,10 @@ class Following:
         if question.get("ask") == "restarted" and key == self._hub.key:
             serves = self._successor.hub_restarted()
             answer: dict[str, Any] = {"serves": self._replication.generation + 1 if serves else None}
-            self._sockets.send(link, greetings.packed(answer))
+            self._sockets.send(link, hello.packed(answer))
         elif "copies" not in question:
             answer = {"refused": f"this is the standby of the hub at {self._hub}: call that"}
-            self._sockets.send(link, greetings.packed(answer))
+            self._sockets.send(link, hello.packed(answer))
         elif key in self._links.numbers:
             self._let_in(link, self._links.numbers[key])
 
@@ -268,7 +268,7 @@ class Following:
         self._gone.discard(member)
         room = max(self._links.most_bytes, bodies.most_sum_bytes(self._links.numel))
         self._sockets.allow(link, HEAD.size + room)
-        self._sockets.send(link, greetings.packed({"member": member}))
+        self._sockets.send(link, hello.packed({"member": member}))
         self._tell(member, Kind.KEPT, self._standby.last.get(member, 0))
 
     def _from_member(self, link: int, member: int, message: Control) -> None:
@@ -342,7 +342,7 @@ class Following:
             self._tell(member, Kind.SERVES, generation)
         for link, (_, question, _) in self._asking.items():
             if question is not None and "copies" in question:
-                self._sockets.send(link, greetings.packed({"serves": generation}))
+                self._sockets.send(link, hello.packed({"serves": generation}))
         keys = {number: key for key, number in self._links.numbers.items()}
         coming = {link: keys[member] for member, link in self._link_of.items()}
         self._links.succeed(coming, {link: key for link, (key, _, _) in self._asking.items()})
@@ -357,7 +357,7 @@ class Following:
             self._hub_link = link
             self._links.ignore(link)
             question = self._question(generation=self._replication.generation)
-            self._sockets.send(link, greetings.packed(question))
+            self._sockets.send(link, hello.packed(question))
 
     def _end(self) -> None:
         """The hub has ended training."""

@@ -1,7 +1,7 @@
 """A hub's links to members that come, go and return: `MemberLinks` without a group.
 
 A member is its key; the hub numbers keys in the order in which they first came, and keeps the numbers in its
-checkpoint. A link begins with a question of the member (`greetings`); until it is answered, and at any time
+checkpoint. A link begins with a question of the member (`hello`); until it is answered, and at any time
 but for what was granted, and for sums of a group at it, it may bring a few KB at a time (`allowances`). Who
 was granted something and does not send it is hung up on (`silence`).
 
@@ -38,7 +38,7 @@ from tweed.hub.wire.messages import (
     Payload,
     Task,
 )
-from tweed.links import greetings
+from tweed.links import hello
 from tweed.links.silence import Silence
 
 log = logging.getLogger("tweed")
@@ -91,7 +91,7 @@ class KeyedLinks:
         # By member and kind of message, until there are enough members.
         self._early: dict[int, dict[type | Linked, News]] | None = {}
         self._given_up: list[News] = []  # members that were barred while they were away
-        self._digest = greetings.digest(terms)
+        self._digest = hello.digest(terms)
         self._model: tuple[Tensor, bytes] | None = None  # that was told last
 
     @property
@@ -237,7 +237,7 @@ class KeyedLinks:
             if link in self._expected and control.is_control(data):
                 return []  # it was for the standby that this process has been
             if link in self._asking:
-                return self._answer(link, greetings.read(data))
+                return self._answer(link, hello.read(data))
             if link == self._replication.link:
                 self._replication.heard(data)
             elif link in self._member_of:
@@ -297,7 +297,7 @@ class KeyedLinks:
             }
         else:
             joins, answer = True, {"worker": self._number(key, asked.get("worker")), "workers": self.fewest}
-        self._links.send(link, greetings.packed(answer))
+        self._links.send(link, hello.packed(answer))
         return self._joined(link, key, asked.get("aggregator")) if joins else []
 
     def _number(self, key: str, claimed: object) -> int:

@@ -43,9 +43,9 @@ from tweed.hub.wire.messages import (
     Sum,
     Task,
 )
-from tweed.links import greetings
+from tweed.links import hello
 from tweed.links.address import HubAddress
-from tweed.links.calling import Event, ask
+from tweed.links.client import Event, ask
 from tweed.rng import uniform
 
 log = logging.getLogger("tweed")
@@ -279,7 +279,7 @@ class MemberLink:
         return self._connect()
 
     def _greeting(self) -> dict[str, Any]:
-        return {"terms": greetings.digest(self._terms), "worker": self.worker}
+        return {"terms": hello.digest(self._terms), "worker": self.worker}
 
     def _connect(self) -> bool:
         """Calls until there is a link and the hub has this member in, or its standby. Returns whether it is
@@ -350,7 +350,7 @@ class MemberLink:
         if "worker" not in answer:
             self._links.close()
         if "terms" in answer:
-            why = greetings.difference(self._terms, answer["terms"])
+            why = hello.difference(self._terms, answer["terms"])
             raise ShapeMismatch(f"the hub at {self._address.place} trains something else: {why}")
         if "worker" not in answer:
             raise UsageError(f"{self._address.place} takes no members: {answer.get('refused')}")

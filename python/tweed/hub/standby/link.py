@@ -22,7 +22,7 @@ from tweed.hub.wire import control
 from tweed.hub.wire.control import Kind
 from tweed.hub.wire.head import HEAD
 from tweed.hub.wire.messages import Offer, Sum, Task
-from tweed.links import greetings
+from tweed.links import hello
 from tweed.links.address import HubAddress
 from tweed.links.dialer import Dialer
 
@@ -117,8 +117,8 @@ class StandbyLink:
             log.warning("the hub has a standby that does not let this member in: %s", error)
         if self._link is None:
             return self._dialer.wait_s(now)
-        self._links.allow(self._link, HEAD.size + greetings.MOST_BYTES)
-        self._links.send(self._link, greetings.packed({"copies": self.voter.appointment}))
+        self._links.allow(self._link, HEAD.size + hello.MOST_BYTES)
+        self._links.send(self._link, hello.packed({"copies": self.voter.appointment}))
         return 3600.0
 
     def heard(self, what: bytes | bytearray | str) -> None:
@@ -129,7 +129,7 @@ class StandbyLink:
             elif isinstance(what, bytearray) and self._in:
                 self._message(control.read(what))
             elif isinstance(what, bytearray):
-                self._answer(greetings.read(what))
+                self._answer(hello.read(what))
         except DataError as error:
             assert self._link is not None  # something has come
             self._links.cut(self._link, str(error))

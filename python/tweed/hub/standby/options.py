@@ -14,7 +14,7 @@ from tweed.errors import PeerLost, StrategyError, UsageError
 from tweed.hub.standby.machine import Divergence, replicable
 from tweed.hub.standby.replication import superseded
 from tweed.links.address import HubAddress
-from tweed.links.calling import ask
+from tweed.links.client import ask
 from tweed.strategy import Strategy
 
 
