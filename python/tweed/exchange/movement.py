@@ -141,7 +141,7 @@ class MovementExchange(BetweenSteps):
         return [*(by_index[index] for index in range(len(by_index))), *tensors[len(by_index) :]]
 
     @torch.no_grad()
-    def unite(self) -> None:
+    def synchronize(self) -> None:
         self._take_moved_by_hand()
         if self._replicas_diverge:
             for reference in self._references:
