@@ -29,6 +29,7 @@ from torch import Tensor
 from tweed.aggregate import (
     All,
     Cache,
+    CommitRule,
     Each,
     FLTrust,
     InnerProducts,
@@ -40,7 +41,6 @@ from tweed.aggregate import (
     Quorum,
     Round,
     Weighted,
-    When,
 )
 from tweed.hub.machine import Grant, Hub, Leave, Offer, Outcome, Payload, Ready, Step, Worker
 from tweed.hub.machine.actions import Abandon, Ask, Distrust
@@ -55,7 +55,7 @@ from tweed.rng import uniform
 
 T = TypeVar("T")
 RULES: list[Any] = [Mean(), Mean(), Krum(0.2), Weighted(), FLTrust(), NearestNeighbourMixing(Median(), 0.2)]
-WHENS: list[When] = [Each(), Cache(3), Quorum(3), Quorum(4, within_s=2.0), All(), Round(3)]
+WHENS: list[CommitRule] = [Each(), Cache(3), Quorum(3), Quorum(4, within_s=2.0), All(), Round(3)]
 ORDERS: list[Order[Any]] = [
     FirstIn(), FirstIn(3), NewestFirst(2), ShortestFirst(2), BoundedDelay(4), BoundedDelay(9, at_once=2),
 ]  # fmt: skip

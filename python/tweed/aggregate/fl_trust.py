@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tweed.aggregate.base import Gathered, Reason, TrustedGradient, Value, Verdict
-from tweed.aggregate.rows import as_given, combined, rows_of
+from tweed.aggregate.tensor_ops import as_given, combined, rows_of
 from tweed.aggregate.trusted import TrustedSamples, of_length, verdict, whole
 
 

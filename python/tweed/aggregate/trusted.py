@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tweed.aggregate.base import Aggregate, Answer, Arrival, Gathered, Reason, Verdict
-from tweed.aggregate.rows import Row
+from tweed.aggregate.tensor_ops import Row
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,11 +61,11 @@ def verdict(
     row: Row,
     weights: dict[int, float],
     reason: Reason,
-    doubt: Reason,
+    rejection: Reason,
     scores: Mapping[int, float] | None = None,
 ) -> Verdict:
     """On a contribution, of which `weights` and `scores` have those by its sender, if it could be judged."""
     if row.sender not in weights:
         return Verdict(row.sender, 0.0, Reason.NOT_FINITE if row.fits else Reason.SHAPE)
     weight = weights[row.sender]
-    return Verdict(row.sender, weight, reason if weight else doubt, (scores or {}).get(row.sender))
+    return Verdict(row.sender, weight, reason if weight else rejection, (scores or {}).get(row.sender))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tweed.aggregate.base import Answer, Arrival, Gathered, Reason, TrustedGradient, Value, Verdict
-from tweed.aggregate.rows import Row, as_given, combined, rows_of
+from tweed.aggregate.tensor_ops import Row, as_given, combined, rows_of
 from tweed.aggregate.trusted import TrustedSamples, of_length, verdict, whole
 from tweed.errors import UsageError
 

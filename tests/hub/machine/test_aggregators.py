@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tweed.aggregate import All, Cache, Each, Krum, Quorum, Reason, When
+from tweed.aggregate import All, Cache, CommitRule, Each, Krum, Quorum, Reason
 from tweed.collective import Hub as HubRank
 from tweed.compress import LocalResidual, RandomTensors
 from tweed.errors import StrategyError, UsageError
@@ -27,7 +27,7 @@ from tweed.simulate.hub import Conditions, VirtualHub, each
 from tweed.strategy import Strategy
 
 MEMBERS = 12
-WHENS: list[When] = [Each(), Cache(5), Quorum(4), Quorum(5, within_s=0.5), All()]
+WHENS: list[CommitRule] = [Each(), Cache(5), Quorum(4), Quorum(5, within_s=0.5), All()]
 
 
 def value(member: int, task: int) -> np.ndarray:
@@ -91,7 +91,7 @@ def test_whatever_breaks_what_is_in_a_sum_counts_once_and_training_goes_on(block
         assert len(run.virtual.steps) == 15, f"seed {seed}: it hangs at {run.virtual.now} s"
 
 
-def big(most: int, when: When, seed: int = 1, model_bytes: int = 1, **settings: Any) -> Run:
+def big(most: int, when: CommitRule, seed: int = 1, model_bytes: int = 1, **settings: Any) -> Run:
     """12 members alike, and payloads that fill the hub's link."""
     alike = Conditions(
         members=MEMBERS,
@@ -108,7 +108,7 @@ def big(most: int, when: When, seed: int = 1, model_bytes: int = 1, **settings: 
 
 
 @pytest.mark.parametrize("when", [Each(), All()], ids=repr)
-def test_the_hub_receives_less_and_more_contributions_count(when: When) -> None:
+def test_the_hub_receives_less_and_more_contributions_count(when: CommitRule) -> None:
     direct, with_sums = big(0, when), big(4, when)
     for run in (direct, with_sums):
         run.virtual.until(seconds=200.0)
@@ -120,7 +120,7 @@ def test_the_hub_receives_less_and_more_contributions_count(when: When) -> None:
 
 
 @pytest.mark.parametrize(("when", "share"), [(Each(), 0.97), (All(), 0.6)], ids=repr)
-def test_members_hand_models_to_each_other_and_the_hub_sends_less(when: When, share: float) -> None:
+def test_members_hand_models_to_each_other_and_the_hub_sends_less(when: CommitRule, share: float) -> None:
     """With `Each` few members get a task at the same time."""
     runs = []
     for most in (0, 4):

@@ -13,6 +13,7 @@ import torch
 from tweed.aggregate import (
     All,
     Cache,
+    CommitRule,
     Each,
     FLTrust,
     Krum,
@@ -22,7 +23,6 @@ from tweed.aggregate import (
     Quorum,
     Round,
     Weighted,
-    When,
 )
 from tweed.errors import UsageError
 from tweed.hub.machine import Grant, Hub, Leave, Offer, Outcome, Payload, Ready, Step, Task
@@ -34,7 +34,7 @@ from tweed.order import BoundedDelay, FirstIn, NewestFirst, ShortestFirst
 from tweed.rng import uniform
 from tweed.simulate.hub import Conditions, VirtualHub, each
 
-WHENS: list[When] = [Each(), Cache(3), Quorum(3), Quorum(4, within_s=0.5), All(), Round(4)]
+WHENS: list[CommitRule] = [Each(), Cache(3), Quorum(3), Quorum(4, within_s=0.5), All(), Round(4)]
 RULES: list[Any] = [Mean(), Krum(), Weighted(), NearestNeighbourMixing(Median(), 0.2)]
 ORDERS: list[Any] = [FirstIn(), NewestFirst(3), ShortestFirst(2), BoundedDelay(6, at_once=2)]
 
@@ -390,7 +390,7 @@ def test_numbers_that_a_member_makes_up_hold_nobody_up() -> None:
 
 @pytest.mark.parametrize("when", [All(), Quorum(2), Round(2)], ids=repr)
 @pytest.mark.parametrize("over", [[], [Payload], [Offer]], ids=["forgets", "not granted", "absurd"])
-def test_who_ends_tasks_and_asks_for_others_holds_nobody_up(when: When, over: list[Any]) -> None:
+def test_who_ends_tasks_and_asks_for_others_holds_nobody_up(when: CommitRule, over: list[Any]) -> None:
     """Two of three begin anew again and again, each while the other one has a task."""
     direct = Direct(when=when, task_s=10.0)
     for member in (1, 2, 0):
@@ -438,7 +438,7 @@ def test_the_outcome_of_a_task_that_the_hub_has_forgotten_is_not_known() -> None
 
 
 @pytest.mark.parametrize("when", [Each(), Cache(3), Round(3)], ids=repr)
-def test_a_flood_of_one_member_leaves_nothing_behind(when: When) -> None:
+def test_a_flood_of_one_member_leaves_nothing_behind(when: CommitRule) -> None:
     direct = Direct(when=when, order=ShortestFirst())
     for member in range(3):
         direct.say(member, Ready())

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tweed.aggregate import All, Cache, Each, Krum, Mean, When
+from tweed.aggregate import All, Cache, CommitRule, Each, Krum, Mean
 from tweed.errors import UsageError
 from tweed.hub.machine import Hub, Offer, Payload, Step
 from tweed.hub.machine.aggregation import Aggregation
@@ -22,7 +22,7 @@ from tweed.simulate.hub import Conditions, each
 from tweed.simulate.replicated_hub import Failures, ReplicatedHub, Site
 
 MEMBERS = 8
-WHENS: list[When] = [Each(), Cache(4), All()]
+WHENS: list[CommitRule] = [Each(), Cache(4), All()]
 
 
 def value(member: int, task: int) -> np.ndarray:
@@ -210,7 +210,7 @@ def copy(member: int, number: int) -> Copy:
 
 
 def test_entries_are_applied_in_order_and_once_each() -> None:
-    standby = Standby(Mean(), each=True)
+    standby = Standby(Mean(), per_contribution=True)
     standby.handle(entry(2, (2, 1)))
     standby._entries.clear()
     for message in (entry(1, (1, 1)), entry(2, (2, 1)), copy(2, 1)):
@@ -223,7 +223,7 @@ def test_entries_are_applied_in_order_and_once_each() -> None:
 
 
 def test_the_next_hub_counts_what_the_standby_had_and_knows_what_was_counted() -> None:
-    standby, hub = Standby(Mean(), each=True), Hub(order=FirstIn(9))
+    standby, hub = Standby(Mean(), per_contribution=True), Hub(order=FirstIn(9))
     for message in (entry(1, (1, 1)), copy(1, 1), copy(1, 2), copy(3, 5)):
         standby.handle(message)
     assert standby.poll() is not None
@@ -237,4 +237,4 @@ def test_the_next_hub_counts_what_the_standby_had_and_knows_what_was_counted() -
 
 def test_a_rule_that_is_no_sum_has_no_standby() -> None:
     with pytest.raises(UsageError, match="a rule that is a sum"):
-        Standby(Krum(1), each=False)
+        Standby(Krum(1), per_contribution=False)

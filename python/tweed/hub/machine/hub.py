@@ -58,7 +58,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tweed.aggregate import Aggregate, Each, Mean, When
+from tweed.aggregate import Aggregate, CommitRule, Each, Mean
 from tweed.errors import UsageError
 from tweed.hub.machine.actions import Action, Ask
 from tweed.hub.machine.aggregation import Aggregation
@@ -113,7 +113,7 @@ class Hub:
     def __init__(  # noqa: PLR0913 - settings, by their names
         self,
         aggregate: Aggregate[Any] = _MEAN,
-        when: When = _EACH,
+        when: CommitRule = _EACH,
         order: Order[Any] = _FIRST_IN,
         tasks: int | None = None,
         task_s: float = 600.0,

@@ -117,7 +117,7 @@ class Standby:
 
     Args:
       aggregate: the hub's rule, one that is formed of sums: see `replicable`.
-      each: the hub commits after each contribution.
+      per_contribution: the hub commits after each contribution.
       value, missing, total: as the hub's, with the standby's model.
 
     Attributes:
@@ -126,7 +126,7 @@ class Standby:
     """
 
     aggregate: Aggregate[Any]
-    each: bool
+    per_contribution: bool
     value: Callable[[int, Any], Any] = lambda member, payload: payload.value
     missing: Callable[[int, Any], Any] = lambda member, payload: None
     total: Callable[[Sum], Any] = lambda message: message.value
@@ -187,7 +187,9 @@ class Standby:
         for unit in entry.units:
             self._copies.pop(unit.key, None)
         self._copies = {key: one for key, one in self._copies.items() if not self._is_over(one)}
-        step = Step(update_of(found, verdicts, self.each), entry.version, tasks, verdicts, entry.units)
+        step = Step(
+            update_of(found, verdicts, self.per_contribution), entry.version, tasks, verdicts, entry.units
+        )
         return step, tuple(Kept(member, number) for member, number in tasks)
 
     def waits_for(self) -> int | None:
