@@ -148,8 +148,8 @@ def computable(products: Tensor) -> Tensor:
 
 def squared_distances(products: Tensor) -> Tensor:
     """`[n, n]`, of vectors with these inner products."""
-    lengths = products.diagonal()
-    found = (lengths[:, None] + lengths[None, :] - 2 * products).clamp_(min=0)
+    squared = products.diagonal()
+    found = (squared[:, None] + squared[None, :] - 2 * products).clamp_(min=0)
     return found.fill_diagonal_(0)
 
 

@@ -72,5 +72,5 @@ class FoolsGold(DistanceBased):
 
 
 def _cosines(products: Tensor) -> Tensor:
-    lengths = products.diagonal().sqrt().clamp(min=1e-300)
-    return products / lengths[:, None] / lengths[None, :]
+    norms = products.diagonal().sqrt().clamp(min=1e-300)
+    return products / norms[:, None] / norms[None, :]

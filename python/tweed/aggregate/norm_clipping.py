@@ -36,14 +36,14 @@ class NormClipping(Preprocess):
 
     def shares(self, products: Tensor, batch: int) -> Tensor:
         """A factor for each, on the diagonal."""
-        lengths = products.diagonal().sqrt()
-        most = float(lengths.quantile(0.5)) if self.length == "median" else self.length
-        return _shortened(lengths, float(most))
+        norms = products.diagonal().sqrt()
+        most = float(norms.quantile(0.5)) if self.length == "median" else self.length
+        return _shortened(norms, float(most))
 
 
 @dataclass(frozen=True, slots=True)
 class ARC(BoundedPreprocess):
-    """Shortens the longest `2 f (n - f) / n` contributions, rounded down, to the length of the next longest.
+    """Shortens the longest `2 f (n - f) / n` contributions, rounded down, to the norm of the next longest.
 
     So the number of those that are shortened grows with that of hostile ones, and their norm adapts.
 
@@ -59,11 +59,11 @@ class ARC(BoundedPreprocess):
 
     def shares(self, products: Tensor, batch: int) -> Tensor:
         """A factor for each, on the diagonal."""
-        lengths, count = products.diagonal().sqrt(), len(products)
+        norms, count = products.diagonal().sqrt(), len(products)
         byzantine = min(count, self.byzantine(count))
         shortened = 2 * byzantine * (count - byzantine) // count
-        return _shortened(lengths, float(lengths.sort().values[count - shortened - 1]))
+        return _shortened(norms, float(norms.sort().values[count - shortened - 1]))
 
 
-def _shortened(lengths: Tensor, most: float) -> Tensor:
-    return (most / lengths.clamp(min=1e-300)).clamp_(max=1).diag()
+def _shortened(norms: Tensor, most: float) -> Tensor:
+    return (most / norms.clamp(min=1e-300)).clamp_(max=1).diag()

@@ -24,7 +24,7 @@ class QFair(Aggregate[Gathered]):
 
     Args:
       q: 0: a mean of all; the larger, the more it counts who is worst off.
-      rho: what length costs: the learning rate of the hub's optimizer where gradients are exchanged, and 1
+      rho: what the norm costs: the learning rate of the hub's optimizer where gradients are exchanged, and 1
         over that of workers where differences are (1 / L and L in the paper).
 
     Raises: UsageError for settings that cannot be.

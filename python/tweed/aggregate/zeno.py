@@ -25,7 +25,7 @@ class Zeno(Bounded, TrustedSamples):
       f: contributions that may be anything: a number, or a share of those that arrive, rounded down; all but
         one at most, also more than half.
       lr: of the hub's optimizer: how far a contribution would go by itself; 1 for differences.
-      rho: what length costs. Of two contributions that help alike the shorter counts.
+      rho: what the norm costs. Of two contributions that help alike the shorter counts.
 
     Raises: UsageError for settings that cannot be; in `poll` and `attach` where too few contribute.
     Cost: a forward pass over the trusted samples for each contribution, and one more.
