@@ -190,7 +190,8 @@ MEANINGS = {
     "meeting": "elastic ray testbed torch train",
     # A number in a row, or a host and port. The context of training is a `Context`.
     "place": """aggregate bench collective compress data doctor elastic exchange files.py hooks hub
-        integrations links metrics order ray recipes report rng.py simulate systems testbed torch train workloads""",
+        integrations links metrics order ray recipes report rng.py simulate systems testbed torch train
+        workloads""",
     # What `tweed plan` makes; a schedule to be; what faults are to come.
     "plan": "bench cli collective elastic exchange hub report simulate systems testbed torch train",
     # A copy of the model that may diverge. A hub's second process is its `standby`: cli, hub and train have
