@@ -139,12 +139,12 @@ class _Member:
 
     def __init__(self, address: str, digest: str) -> None:
         from tweed import _core
-        from tweed.links import greetings
+        from tweed.links import hello
 
         self._links = _core.HubLinks(patience_s=60.0)
         self._link = self._links.call(address)
         self._links.allow(self._link, 1 << 20)
-        self._links.send(self._link, greetings.packed({"terms": digest}))
+        self._links.send(self._link, hello.packed({"terms": digest}))
         self._came: list[bytearray] = []
         self.hear()
         self._links.send(self._link, _HEAD.pack(_READY, 0, 0, 0, 0, 0, 0, 0))

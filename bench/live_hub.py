@@ -1,4 +1,4 @@
-"""A live hub and its replica in a testbed, beside the same in the simulator: updates per second, and delays.
+"""A live hub and its standby in a testbed, beside the same in the simulator: updates per second, and delays.
 
 Workers do not compute: they sleep for as long as `simulate.disturbances` draws for a step, and hand over as
 many bytes as a model of 62,500 numbers has. The links are such that it takes a given share of a step over
@@ -29,7 +29,7 @@ from tweed.errors import NoTestbed
 from tweed.files import write_atomic
 from tweed.hub.machine import Hub, Offer, Step
 from tweed.hub.machine.build import hub_of
-from tweed.hub.standby.machine import Replica
+from tweed.hub.standby.machine import Standby
 from tweed.recipes import mlfabric
 from tweed.simulate.disturbances import COMPUTERS
 from tweed.simulate.hub import Conditions, each
@@ -76,9 +76,9 @@ def rows(scope: Scope) -> Iterator[Row]:
             network = Network.parse(f"rate={round(8 * rate / _NET / 1e3)}kbit")
             try:
                 with tempfile.TemporaryDirectory() as folder:
-                    replica = _core.HubLinks(key_file=f"{folder}/replica").key
+                    standby = _core.HubLinks(key_file=f"{folder}/replica").key
                     hub, *_ = run_ranks(
-                        _rank, WORKERS + 2, strategy, scope, commits, Path(folder), replica,
+                        _rank, WORKERS + 2, strategy, scope, commits, Path(folder), standby,
                         timeout=3 * scope.seconds + 120, network=network,
                     )  # fmt: skip
             except NoTestbed as error:
@@ -93,9 +93,9 @@ def _compute_s(scope: Scope, worker: int, task: int, now: float) -> float:
 
 
 def _rank(
-    rank: int, size: int, strategy: Strategy, scope: Scope, commits: int, folder: Path, replica: str
+    rank: int, size: int, strategy: Strategy, scope: Scope, commits: int, folder: Path, standby: str
 ) -> dict[str, float]:
-    """Rank 0 is the hub, which measures; rank 1 is its replica, and the others are workers."""
+    """Rank 0 is the hub, which measures; rank 1 is its standby, and the others are workers."""
     model = torch.nn.Linear(_NUMEL, 1, bias=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     if rank > 1:
@@ -105,7 +105,7 @@ def _rank(
     if rank == 1:
         own = {"key_file": f"{folder}/replica", "replica_of": _address(folder)}
     else:
-        own = {"replicas": [replica]}
+        own = {"replicas": [standby]}
     run = tweed.serve(model, optimizer, strategy, **common, **own)
     if rank == 0:
         write_atomic(folder / "address", run.address)
@@ -168,7 +168,7 @@ def _simulated(strategy: Strategy, scope: Scope, rate: float) -> tuple[int, dict
     sites = [Site(one, lambda: None, lambda state: None) for one in (apply, lambda step: (None, 4 * _NUMEL))]
     run = ReplicatedHub(
         make_hub,
-        lambda: Replica(strategy.aggregate, isinstance(given.when or Each(), Each)),
+        lambda: Standby(strategy.aggregate, isinstance(given.when or Each(), Each)),
         conditions,
         each(learn),
         (sites[0], sites[1]),

@@ -12,7 +12,7 @@
     ├── Left                        this member has left in good order, as it was to: end its loop
     ├── TaskFailed                  a task raised an error or ended its processes: names it, and why
     ├── DeadlineExceeded            nothing arrived in time: names who is waited for
-    ├── Superseded                  the replica of a hub has taken over: says how to come back as its replica
+    ├── Superseded                  the standby of a hub has taken over: says how to come back as its standby
     ├── Aborted                     the group was shut down while the operation ran
     ├── NonFinite                       NaN or infinity in an exchange, or a prediction: names where
     └── DataError                   data is missing, damaged or cannot be read: says where, or who sent it
@@ -120,9 +120,9 @@ class DeadlineExceeded(TweedError, TimeoutError):
 
 
 class Superseded(TweedError):
-    """This hub's replica has taken over, and two must not train beside each other.
+    """This hub's standby has taken over, and two must not train beside each other.
 
-    Remedy: start this one as the replica of the other, by the line in the text.
+    Remedy: start this one as the standby of the other, by the line in the text.
     """
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tweed import composition
-from tweed.aggregate import Aggregate, Mean, When
+from tweed.aggregate import Aggregate, CommitRule, Mean
 from tweed.cadence import Cadence, EveryStep
 from tweed.composition import Exchange as Exchange
 from tweed.compress import Auto, ClippedNoise, Codec, Compressor, Direct, Memory, Spec
@@ -134,7 +134,7 @@ class Strategy:
         if self.order is not None:
             _check_part("order", self.order, Order)
         if hub.when is not None:
-            _check_part("when", hub.when, When)
+            _check_part("when", hub.when, CommitRule)
         if hub.model is not None:
             trouble = "is no codec with packets of their own, which each worker can read by itself; give"
             _check_part(f"collective={hub!r}: model", hub.model, Compressor, f"{trouble} Quantise(8)")

@@ -154,12 +154,12 @@ robust = pytest.mark.parametrize("aggregate", ROBUST, ids=repr)
 @robust
 @given(
     honest=st.lists(numbers, min_size=3, max_size=3),
-    hostile=st.lists(st.floats(width=32), min_size=2, max_size=2),
+    byzantine=st.lists(st.floats(width=32), min_size=2, max_size=2),
 )
 def test_a_minority_that_sends_anything_moves_nothing_far_from_the_others(
-    aggregate: Part, honest: list[float], hostile: list[float]
+    aggregate: Part, honest: list[float], byzantine: list[float]
 ) -> None:
-    update = batch(aggregate, arrivals([[value] for value in [*honest, *hostile]]))[0]
+    update = batch(aggregate, arrivals([[value] for value in [*honest, *byzantine]]))[0]
     # What is nearest to a point among the others is nearer than the farthest of them. A mean rounds.
     reach = isinstance(aggregate, MeanAroundMedian | Phocas) * (max(honest) - min(honest)) + 1e-3
     assert min(honest) - reach <= update[0] <= max(honest) + reach
@@ -268,7 +268,7 @@ def test_a_rule_that_cannot_hold_says_how_many_it_needs() -> None:
 
 def test_f_is_a_number_or_a_share_rounded_down() -> None:
     shares: list[Any] = [0, 2, np.int64(3), 0.0, 0.29, np.float32(0.25)]
-    assert [TrimmedMean(f).hostile(100) for f in shares] == [0, 2, 3, 0, 29, 25]
+    assert [TrimmedMean(f).byzantine(100) for f in shares] == [0, 2, 3, 0, 29, 25]
 
 
 def test_the_rules_are_what_their_papers_say() -> None:

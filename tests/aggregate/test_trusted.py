@@ -233,7 +233,7 @@ def test_what_rests_on_senders_gradients_or_others_is_refused_where_there_are_no
     with pytest.raises(UsageError, match="goes by senders"):
         Bucketing(ZenoPlusPlus(record=0.9))
     for rule in (ZenoPlusPlus(), NormClipping(FLTrust())):
-        with pytest.raises(StrategyError, match="the length of a gradient"):
+        with pytest.raises(StrategyError, match="the norm of a gradient"):
             Strategy("difference", LocalSteps(2), collective=Hub(0), aggregate=rule)
     Strategy("difference", LocalSteps(2), collective=Hub(0, when=Cache(3)), aggregate=Zeno(1))
     with pytest.raises(UsageError, match="goes by senders"):

@@ -115,7 +115,7 @@ def filtered(x: Floats, f: int) -> Floats:
     return best
 
 
-def mixed(x: Floats, f: int) -> Floats:
+def weighted_sums(x: Floats, f: int) -> Floats:
     return np.array([x[np.argsort(norm(x - one, axis=1), kind="stable")[: len(x) - f]].mean(0) for one in x])
 
 
@@ -134,8 +134,8 @@ DEFINITIONS: dict[Part, Callable[[Floats], Floats]] = {
     SMEA(3): lambda x: subset(x, 3, spread),
     CAF(3): lambda x: filtered(x, 3),
     MoNNA(3, sender=5): lambda x: x[np.argsort(norm(x - x[5], axis=1))[:8]].mean(axis=0),
-    NearestNeighbourMixing(Median(), 3): lambda x: np.median(mixed(x, 3), axis=0),
-    NearestNeighbourMixing(Krum(2), 3): lambda x: mixed(x, 3)[krum_order(mixed(x, 3), 2)[0]],
+    NearestNeighbourMixing(Median(), 3): lambda x: np.median(weighted_sums(x, 3), axis=0),
+    NearestNeighbourMixing(Krum(2), 3): lambda x: weighted_sums(x, 3)[krum_order(weighted_sums(x, 3), 2)[0]],
     NormClipping(Mean(), 2.0): lambda x: shortened(x, 2.0).mean(axis=0),
     NormClipping(Mean()): lambda x: shortened(x, np.median(norm(x, axis=1))).mean(axis=0),
     ARC(Median(), 2): lambda x: np.median(shortened(x, np.sort(norm(x, axis=1))[-4]), axis=0),
@@ -199,8 +199,8 @@ def test_hostile_contributions_move_it_no_farther_than_honest_ones_lie_apart(
 ) -> None:
     rng = np.random.default_rng(seed)
     honest = rng.normal(size=(9, 5)) + rng.normal(size=5)
-    hostile = size * (rng.normal(size=(1, 5)).repeat(2, axis=0) if alike else rng.normal(size=(2, 5)))
-    update = batch(rule, arrivals(np.vstack([hostile, honest]).tolist()))[0]
+    byzantine = size * (rng.normal(size=(1, 5)).repeat(2, axis=0) if alike else rng.normal(size=(2, 5)))
+    update = batch(rule, arrivals(np.vstack([byzantine, honest]).tolist()))[0]
     assert norm(update - honest.mean(axis=0)) <= diameter(honest)
 
 

@@ -204,9 +204,9 @@ def test_event_triggered_is_the_rule_of_lag(moved: list[float], news: float, rat
     assert cadence.poll(state, 0.0)[0] is Decision.UNMEASURED
 
 
-def test_a_cadence_that_weighs_must_be_told_lengths() -> None:
+def test_a_cadence_that_weighs_must_be_told_norms() -> None:
     cadence = EventTriggered(Moves(0.1))
-    with pytest.raises(UsageError, match="without its length"):
+    with pytest.raises(UsageError, match="without its norm"):
         cadence.handle(StepDone(), cadence.start(), 0.0)
 
 

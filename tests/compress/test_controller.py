@@ -13,7 +13,7 @@ from torch import Tensor
 import tweed.compress.threshold as module
 from tests.compress.table import Encoder, gaussian
 from tweed.compress import Entries, Spec, Threshold
-from tweed.compress.controller import CAP, TINY, Hold
+from tweed.compress.controller import CAP, TINY, ThresholdController
 
 SPEC = Spec(((2000,), (300,), (40,)))
 DENSITY = 0.02
@@ -49,7 +49,8 @@ def test_no_turn_sends_more_than_its_budget_and_none_less_than_most_of_it(
         value = KINDS[kind](gaussian(SPEC, step))
         whole = value + error if feedback else value
         budgets = [
-            hold.budget(DENSITY * size) for hold, size in zip(encoder.state.holds, SPEC.sizes, strict=True)
+            controller.budget(DENSITY * size)
+            for controller, size in zip(encoder.state.controllers, SPEC.sizes, strict=True)
         ]
         sent = encoder.encode(value, error if feedback else None)
         if feedback:
@@ -109,15 +110,15 @@ def test_small_tensors_send_one_value_every_few_turns() -> None:
 
 def test_a_tail_that_falls_as_a_power_is_met_at_once() -> None:
     """Of Pareto's values `1e6 tau**-4` are at least tau: after one turn the controller knows it."""
-    asked, hold = 100.0, Hold(tau=5.0)
+    asked, controller = 100.0, ThresholdController(tau=5.0)
     for _ in range(12):
-        found = round(1e6 * hold.tau**-4)
+        found = round(1e6 * controller.tau**-4)
         sent = min(found, 100)
-        hold = hold.after(asked, 100, found, sent, (1e6 / sent) ** 0.25)
-    assert hold.slope == pytest.approx(4, rel=0.05)
-    assert 1e6 * hold.tau**-4 == pytest.approx(200, rel=0.05)
+        controller = controller.after(asked, 100, found, sent, (1e6 / sent) ** 0.25)
+    assert controller.slope == pytest.approx(4, rel=0.05)
+    assert 1e6 * controller.tau**-4 == pytest.approx(200, rel=0.05)
 
 
 def test_nothing_but_zeros_is_looked_at_in_one_pass() -> None:
-    hold = Hold(tau=1.0).after(10.0, 10, 0, 0, 0.0)
-    assert hold.tau == TINY and hold.budget(10.0) == 12
+    controller = ThresholdController(tau=1.0).after(10.0, 10, 0, 0, 0.0)
+    assert controller.tau == TINY and controller.budget(10.0) == 12

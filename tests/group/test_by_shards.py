@@ -15,7 +15,7 @@ from tweed.cadence import ByShards
 from tweed.collective import Server
 from tweed.compress import Half
 from tweed.errors import NonFinite, UsageError
-from tweed.exchange.by_shards import choice
+from tweed.exchange.coded_steps import choice
 from tweed.hooks.run import Run
 from tweed.strategy import Strategy
 from tweed.testbed import run_ranks

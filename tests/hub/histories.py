@@ -29,6 +29,7 @@ from torch import Tensor
 from tweed.aggregate import (
     All,
     Cache,
+    CommitRule,
     Each,
     FLTrust,
     InnerProducts,
@@ -40,22 +41,21 @@ from tweed.aggregate import (
     Quorum,
     Round,
     Weighted,
-    When,
 )
 from tweed.hub.machine import Grant, Hub, Leave, Offer, Outcome, Payload, Ready, Step, Worker
 from tweed.hub.machine.actions import Abandon, Ask, Distrust
-from tweed.hub.machine.aggregation import Gathering
+from tweed.hub.machine.aggregation import Aggregation
 from tweed.hub.machine.aggregator import Aggregator
 from tweed.hub.machine.member import Phase
 from tweed.hub.machine.planning import Group
 from tweed.hub.machine.worker import Compute
-from tweed.hub.wire.messages import Blocked, FromHub, FromWorker, Gather, Sum, Void, Why
+from tweed.hub.wire.messages import Blocked, CancelGroup, FromHub, FromWorker, Gather, OutcomeReason, Sum
 from tweed.order import BoundedDelay, FirstIn, NewestFirst, Order, ShortestFirst
 from tweed.rng import uniform
 
 T = TypeVar("T")
 RULES: list[Any] = [Mean(), Mean(), Krum(0.2), Weighted(), FLTrust(), NearestNeighbourMixing(Median(), 0.2)]
-WHENS: list[When] = [Each(), Cache(3), Quorum(3), Quorum(4, within_s=2.0), All(), Round(3)]
+WHENS: list[CommitRule] = [Each(), Cache(3), Quorum(3), Quorum(4, within_s=2.0), All(), Round(3)]
 ORDERS: list[Order[Any]] = [
     FirstIn(), FirstIn(3), NewestFirst(2), ShortestFirst(2), BoundedDelay(4), BoundedDelay(9, at_once=2),
 ]  # fmt: skip
@@ -87,7 +87,7 @@ class Seeded:
 
 
 @dataclass(slots=True)
-class AnyPlan(Gathering):
+class AnyPlan(Aggregation):
     """Any plan must do no harm, as rates are what members say."""
 
     draws: Seeded = field(default_factory=lambda: Seeded(0))
@@ -152,8 +152,8 @@ class History:
 
     def started(self) -> Hub:
         """A hub, for which all honest members are expected."""
-        gathering = AnyPlan(self.aggregators, draws=self.draws) if self.aggregators else None
-        hub = Hub(**self.settings, value=self.value, total=self.total, gathering=gathering)
+        aggregation = AnyPlan(self.aggregators, draws=self.draws) if self.aggregators else None
+        hub = Hub(**self.settings, value=self.value, total=self.total, aggregation=aggregation)
         for member in self.honest:
             hub.expect(member)
         return hub
@@ -223,7 +223,7 @@ class History:
     def tell(self, member: int, message: FromHub) -> None:
         if isinstance(message, Grant):
             self.books.granted.add((member, message.number))
-        if isinstance(message, Outcome) and message.why is Why.COUNTED:
+        if isinstance(message, Outcome) and message.why is OutcomeReason.COUNTED:
             assert (member, message.number) in self.books.counted, "it is told to count, and does not"
         if member in self.honest and self.honest[member].linked:
             self.honest[member].down.append(message)
@@ -292,7 +292,7 @@ class History:
         one = self.honest[member]
         if one.down:
             message = one.down[0] if twice else one.down.popleft()
-            if isinstance(message, Gather | Void):
+            if isinstance(message, Gather | CancelGroup):
                 one.aggregator.handle(message, self.now)
             else:
                 one.worker.handle(message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tweed.hub.machine.aggregation import Gathering
+from tweed.hub.machine.aggregation import Aggregation
 from tweed.hub.machine.planning import Group
 
 #: So long the hub's link counts as busy after a plan, so that there is something to plan together.
@@ -25,21 +25,21 @@ class Plans:
         self.lent = 0
 
     def plan(
-        self, gathering: Gathering, pending: Sequence[Any], idle: Iterable[int], now: float
+        self, aggregation: Aggregation, pending: Sequence[Any], idle: Iterable[int], now: float
     ) -> tuple[Group, ...]:
-        free = [*gathering._free(idle, now)]
+        free = [*aggregation._free(idle, now)]
         if not free:
             return (Group(None, 0, len(pending)),)
-        gathering.free_s = now + _BUSY_S
+        aggregation.free_s = now + _BUSY_S
         self.grouped.append(len(pending))
         return (Group(free[0], 0, len(pending)),)
 
-    def holders(self, gathering: Gathering, some: Sequence[int], now: float) -> dict[int, int]:
-        free = [one for one in gathering._free(some, now) if one in some]
+    def model_sources(self, aggregation: Aggregation, some: Sequence[int], now: float) -> dict[int, int]:
+        free = [one for one in aggregation._free(some, now) if one in some]
         self.lent += len(some) - 1 if free else 0
         return {one: free[0] for one in some if one != free[0]} if free else {}
 
     def put(self, patch: Callable[[type, str, Any], None] = setattr) -> None:
         """From now on, in this process."""
-        patch(Gathering, "plan", lambda one, *given: self.plan(one, *given))
-        patch(Gathering, "holders", lambda one, *given: self.holders(one, *given))
+        patch(Aggregation, "plan", lambda one, *given: self.plan(one, *given))
+        patch(Aggregation, "model_sources", lambda one, *given: self.model_sources(one, *given))

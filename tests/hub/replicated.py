@@ -1,4 +1,4 @@
-"""A hub and its replica as processes that can be killed, members as threads, and what must hold of logs.
+"""A hub and its standby as processes that can be killed, members as threads, and what must hold of logs.
 
 What a member contributes is a function of its number and the task's, so that a log of commits can be replayed
 without anybody else: see `check`.
@@ -53,7 +53,7 @@ def digest(model: nn.Module) -> str:
 
 
 def serves(_rank: int, _size: int, log: str, given: dict[str, Any], commits: int | None, width: int) -> None:
-    """A hub or a replica: writes a line of `log` per commit, and says where it is and when it has ended. With
+    """A hub or a standby: writes a line of `log` per commit, and says where it is and when it has ended. With
     aggregators it plans as `Plans`; as a hub that has them, it keeps a log of events."""
     Plans().put()
     keeps = given["strategy"].hub.aggregators and "replica_of" not in given
@@ -65,7 +65,7 @@ def serves(_rank: int, _size: int, log: str, given: dict[str, Any], commits: int
         def note(version: int) -> None:
             counted = [[one.member, one.number] for one in run.contributions]
             line = {"version": version, "counted": counted, "bits": digest(model), "at": time.monotonic()}
-            line |= {"follows": run._exchange.replica is not None}  # type: ignore[attr-defined]
+            line |= {"follows": run._exchange.standby is not None}  # type: ignore[attr-defined]
             stats, sent = run.stats, run.replication
             line |= {"sent": [stats.bytes_answered, sent.log_bytes, sent.state_bytes]}
             file.write(json.dumps(line) + "\n")
@@ -130,7 +130,7 @@ class Member:
 
 @dataclass
 class Site:
-    """A process that is a hub or a replica, under a key that it keeps."""
+    """A process that is a hub or a standby, under a key that it keeps."""
 
     folder: Path
     name: str

@@ -4,8 +4,8 @@
     python -m tests.hub.standby_soak --kills 50 --seed 7 --width 2000 --members 4
     python -m tests.hub.standby_soak --kills 50 --aggregators 2        two of the members add up for others
 
-Two sites take turns: the hub is killed at a moment that the seed decides, its replica takes over, and what
-was the hub comes back as replica. At the end the logs of all processes are joined to one, which is replayed.
+Two sites take turns: the hub is killed at a moment that the seed decides, its standby takes over, and what
+was the hub comes back as standby. At the end the logs of all processes are joined to one, which is replayed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.hub.replicated import PATIENCE_S, STRATEGY, Member, Site, check, join
 from tweed.collective import Hub
 from tweed.strategy import Strategy
 
-#: A kill comes after so many commits with a replica, at least and at most.
+#: A kill comes after so many commits with a standby, at least and at most.
 FEWEST, MOST = 5, 60
 
 
@@ -34,25 +34,25 @@ class Soak:
       members: how many train.
       width: of the model: 4 * width + 4 parameters.
       aggregators: so many of the members add up what others send. Then logs are not replayed, for they do not
-        say in which order sums were formed; hub and replica must have the same bits all the same.
+        say in which order sums were formed; hub and standby must have the same bits all the same.
     """
 
     def __init__(self, folder: Path, seed: int, members: int, width: int, aggregators: int = 0) -> None:
         self.seed, self.width, self.aggregators = seed, width, aggregators
         self.strategy = Strategy(collective=Hub(0, aggregators=aggregators)) if aggregators else STRATEGY
         self.draw = random.Random(seed)
-        self.hub, self.replica = Site(folder, "a"), Site(folder, "b")
+        self.hub, self.standby = Site(folder, "a"), Site(folder, "b")
         self.size, self.kills, self.started = members, 0, 0
         self.after_s: list[float] = []
         self.log: list[dict[str, Any]] = []
         self.sent = [0, 0, 0]  # models, logs and states that hubs have sent
         self._start(self.hub, None)
-        self._start(self.replica, self.hub)
+        self._start(self.standby, self.hub)
         able = [number < aggregators for number in range(members)]
         self.members = [Member(self.hub.address, self.strategy, 0.01, width, one) for one in able]
 
     def _start(self, site: Site, hub: Site | None) -> None:
-        other = self.replica if site is self.hub else self.hub
+        other = self.standby if site is self.hub else self.hub
         self.started += 1
         given: dict[str, Any] = {"replicas": [other.key], "fewest": self.size, "strategy": self.strategy}
         if hub is not None:
@@ -60,17 +60,17 @@ class Soak:
         site.start(f"{self.started:03}", width=self.width, **given)
 
     def kill(self) -> None:
-        """The hub, once its replica follows; and waits for the first commit of that."""
-        behind, goal = len(self.replica.lines()), self.draw.randint(FEWEST, MOST)
-        self.replica.wait(behind + goal)
+        """The hub, once its standby follows; and waits for the first commit of that."""
+        behind, goal = len(self.standby.lines()), self.draw.randint(FEWEST, MOST)
+        self.standby.wait(behind + goal)
         time.sleep(self.draw.uniform(0, 0.05))
         self.hub.kill()
         killed = time.monotonic()
         self.kills += 1
         self._join(self.hub.lines())
-        self.hub, self.replica = self.replica, self.hub
+        self.hub, self.standby = self.standby, self.hub
         self.after_s.append(self._first_commit_s() - killed)
-        self._start(self.replica, self.hub)
+        self._start(self.standby, self.hub)
 
     def _first_commit_s(self) -> float:
         until = time.monotonic() + PATIENCE_S
@@ -99,7 +99,7 @@ class Soak:
         told -= {tuple(task) for line in self.log for task in line["counted"]}
         self.hub.wait_for(lambda lines: told <= {tuple(task) for line in lines for task in line["counted"]})
         self._join(self.hub.lines())
-        for site in (self.hub, self.replica):
+        for site in (self.hub, self.standby):
             site.kill()
         check(self.log, self.members, width=self.width, sums=self.aggregators > 0)
 

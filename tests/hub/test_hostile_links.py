@@ -33,18 +33,18 @@ from tweed.hub.wire.messages import (
     Leave,
     Offer,
     Outcome,
+    OutcomeReason,
     Payload,
     Ready,
     Resume,
     Sum,
     Task,
-    Why,
 )
-from tweed.links import greetings
+from tweed.links import hello
 from tweed.links.address import HubAddress
 from tweed.strategy import Strategy
 
-JOIN = greetings.packed({"terms": greetings.digest([])})
+JOIN = hello.packed({"terms": hello.digest([])})
 
 
 def packed(message: Any, numbytes: int = 0) -> bytes:
@@ -149,7 +149,7 @@ def linked_to(*came: list[tuple[int, Any]]) -> MemberLink:
 def test_the_end_that_came_before_the_hub_hung_up_is_heard() -> None:
     """A step that takes longer than the hub waits: both are there when the member looks."""
     link = linked_to(
-        [(1, bytearray(greetings.packed({"worker": 0, "workers": 1})))],
+        [(1, bytearray(hello.packed({"worker": 0, "workers": 1})))],
         [(1, bytearray(packed(End(5)))), (1, "it hung up")],
     )
     came = link.receive()  # raises PeerLost: what had come is thrown away, and the hub called again
@@ -183,7 +183,7 @@ def test_a_member_whose_step_outlasts_the_hub_learns_that_training_has_ended(
 
 def test_a_link_that_ends_right_after_the_answer_is_called_again() -> None:
     link = linked_to(
-        [(1, bytearray(greetings.packed({"worker": 0, "workers": 1}))), (1, "it hung up")],
+        [(1, bytearray(hello.packed({"worker": 0, "workers": 1}))), (1, "it hung up")],
     )
     waited = []
     patience = link._links.next
@@ -241,19 +241,19 @@ def test_who_sends_a_sum_of_something_else_is_named_and_cut_off(caplog: pytest.L
         assert "it was asked for the sum of ((0, 1), (0, 2)), and sends one of" in caplog.messages[-1]
 
 
-def test_an_aggregator_keeps_what_counted_until_it_knows_that_the_replica_is_the_hub() -> None:
-    """Its thread knows before its worker does; what the replica lacks is sent again then."""
+def test_an_aggregator_keeps_what_counted_until_it_knows_that_the_standby_is_the_hub() -> None:
+    """Its thread knows before its worker does; what the standby lacks is sent again then."""
     sockets, place = Sockets(), HubAddress("127.0.0.1:1", None)
     link, worker = AggregatorLink(place, sockets, [], "127.0.0.1:2"), Worker()  # type: ignore[arg-type]
-    link._replica.named(1, "127.0.0.1:3")
+    link._standby.named(1, "127.0.0.1:3")
     link._show()
-    for message in (Task(1, 0), Grant(1), Outcome(1, Why.COUNTED)):
+    for message in (Task(1, 0), Grant(1), Outcome(1, OutcomeReason.COUNTED)):
         worker.computed(Offer(1, 8), b"")
         worker.keeps = link.keeps
         worker.handle(message)
         link.replicate(worker)
-    link._shown, link._replica.serves = (-1, Seen()), True
-    link._replica.take()  # as the thread does
+    link._shown, link._standby.serves = (-1, Seen()), True
+    link._standby.take()  # as the thread does
     link.replicate(worker)
     assert worker.keeping == 1 and link.keeps
     link._made_links += 1
@@ -330,7 +330,7 @@ def test_a_member_that_was_granted_something_and_stalls_is_hung_up_on(
 ) -> None:
     clock = [0.0]
     monkeypatch.setattr("tweed.hub.keyed.hub_links.time.monotonic", lambda: clock[0])
-    greeting = bytearray(greetings.packed({"terms": greetings.digest([])}))
+    greeting = bytearray(hello.packed({"terms": hello.digest([])}))
     sockets = Sockets(*([(link, bytes([link] * 32)), (link, greeting)] for link in (1, 2, 3)))
     links = keyed(sockets)
     for _ in range(3):

@@ -27,7 +27,7 @@ from tweed.hub.live.event_log import EventLog, LoggedEvents
 from tweed.hub.live.replaying import Replaying
 from tweed.hub.machine.events import Answered, Passed
 from tweed.hub.replay import Replay, replay
-from tweed.hub.wire.messages import Outcome, Why
+from tweed.hub.wire.messages import Outcome, OutcomeReason
 from tweed.order import BoundedDelay
 from tweed.simulate.flat import Flat
 from tweed.simulate.hub import Conditions
@@ -80,7 +80,7 @@ def test_a_live_hub_comes_again_from_its_log(name: str, tmp_path: Path) -> None:
     tell, committed, middle = run._members.tell, list[Any](), list[Tensor]()
 
     def told(number: int, message: Any, content: Any) -> None:
-        late.extend([number] * (isinstance(message, Outcome) and message.why is Why.LATE))
+        late.extend([number] * (isinstance(message, Outcome) and message.why is OutcomeReason.LATE))
         tell(number, message, content)
 
     def after(version: int) -> None:

@@ -23,7 +23,7 @@ from tweed.cadence import LocalSteps
 from tweed.collective import Hub, Server
 from tweed.compress import ErrorFeedback, Quantise, TopK
 from tweed.errors import ShapeMismatch, StrategyError, UsageError
-from tweed.links import greetings
+from tweed.links import hello
 from tweed.strategy import Strategy
 
 IN_STEP = Strategy(collective=Hub(0, when=All()))
@@ -233,12 +233,12 @@ def test_who_is_not_listed_or_was_expelled_does_not_get_in(tmp_path: Path) -> No
 
 def test_a_member_that_says_what_cannot_be_is_cut_off_and_the_others_go_on() -> None:
     run = opened()
-    digest = greetings.digest(run._members._terms)
+    digest = hello.digest(run._members._terms)
 
     def hostile(say: bytes) -> str:
         links = _core.HubLinks()
         link = links.call(run.address.partition("@")[2])
-        links.send(link, greetings.packed({"terms": digest}))
+        links.send(link, hello.packed({"terms": digest}))
         links.send(link, say)
         while True:
             for _, what in links.next(20.0):
@@ -265,7 +265,7 @@ def test_nothing_but_what_was_granted_moves() -> None:
     links = _core.HubLinks()
     with members(serving(run, 3)):
         link = links.call(run.address.partition("@")[2])
-        links.send(link, greetings.packed({"terms": greetings.digest(run._members._terms)}))
+        links.send(link, hello.packed({"terms": hello.digest(run._members._terms)}))
         links.send(link, struct.pack("<8d", 2, 1, 1 << 20, 0, 0, 0, 0, 0), bytes(1 << 20))
         left = None
         while left is None:

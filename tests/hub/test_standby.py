@@ -1,4 +1,4 @@
-"""A live replica: hub and replica are processes that are killed, members are threads."""
+"""A live standby: hub and standby are processes that are killed, members are threads."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pair(
-    folder: Path, commits: int, strategy: Strategy = STRATEGY, replica_commits: int | None = None
+    folder: Path, commits: int, strategy: Strategy = STRATEGY, standby_commits: int | None = None
 ) -> tuple[Site, Site, list[Member]]:
-    """A hub, its replica, and three members that train; the replica may end earlier, once it is the hub."""
-    hub, replica = Site(folder, "a"), Site(folder, "b")
+    """A hub, its standby, and three members that train; the standby may end earlier, once it is the hub."""
+    hub, standby = Site(folder, "a"), Site(folder, "b")
     same = {"strategy": strategy, "fewest": 3}
-    hub.start("hub", commits=commits, replicas=[replica.key], **same)
-    at_replica = commits if replica_commits is None else replica_commits
-    replica.start("replica", commits=at_replica, replicas=[hub.key], replica_of=hub.address, **same)
-    return hub, replica, [Member(hub.address, strategy, 0.005) for _ in range(3)]
+    hub.start("hub", commits=commits, replicas=[standby.key], **same)
+    at_standby = commits if standby_commits is None else standby_commits
+    standby.start("replica", commits=at_standby, replicas=[hub.key], replica_of=hub.address, **same)
+    return hub, standby, [Member(hub.address, strategy, 0.005) for _ in range(3)]
 
 
 def ended(members: list[Member]) -> None:
@@ -55,9 +55,9 @@ def ended(members: list[Member]) -> None:
         assert member.error is None and member.over, member.error
 
 
-def ended_after(replica: Site, commits: int) -> None:
+def ended_after(standby: Site, commits: int) -> None:
     """It has taken over, and ended training; there may be more commits where it took over late."""
-    what, version = replica.hear()
+    what, version = standby.hear()
     assert what == "ended" and version >= commits
 
 
@@ -96,13 +96,13 @@ def same_bits(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
 
 @pytest.mark.parametrize("strategy", [STRATEGY, CACHED], ids=["each", "cache"])
 def test_a_hub_is_killed_and_nothing_is_lost_or_counted_twice(tmp_path: Path, strategy: Strategy) -> None:
-    hub, replica, members = pair(tmp_path, 10**6, strategy, 60)
-    replica.wait(25)
+    hub, standby, members = pair(tmp_path, 10**6, strategy, 60)
+    standby.wait(25)
     hub.kill()
-    ended_after(replica, 60)
+    ended_after(standby, 60)
     ended(members)
-    same_bits(hub.lines(), [line for line in replica.lines() if line["follows"]])
-    check(joined(hub.lines(), replica.lines()), members, each=strategy is STRATEGY)
+    same_bits(hub.lines(), [line for line in standby.lines() if line["follows"]])
+    check(joined(hub.lines(), standby.lines()), members, each=strategy is STRATEGY)
     refuses(lambda: serve(key_file=hub.key_file), UsageError, "may have taken over, and does not answer")
 
 
@@ -117,27 +117,27 @@ def aggregates(_rank: int, _size: int, address: str) -> None:
 def test_an_aggregator_is_killed_and_then_the_hub_and_all_is_counted_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The replica hears sums from who forms them, and what was on its way is sent again."""
-    hub, replica = Site(tmp_path, "a"), Site(tmp_path, "b")
+    """The standby hears sums from who forms them, and what was on its way is sent again."""
+    hub, standby = Site(tmp_path, "a"), Site(tmp_path, "b")
     same = {"strategy": SUMS, "fewest": 3}
-    hub.start("hub", replicas=[replica.key], **same)
-    replica.start("replica", replicas=[hub.key], replica_of=hub.address, **same)
+    hub.start("hub", replicas=[standby.key], **same)
+    standby.start("replica", replicas=[hub.key], replica_of=hub.address, **same)
     with Ranks(aggregates, 1, hub.address) as aggregator:
         members = [Member(hub.address, SUMS, 0.005, aggregator=able) for able in (False, True)]
-        replica.wait(20)
+        standby.wait(20)
         aggregator.kill(0)
-    replica.wait(len(replica.lines()) + 20)
+    standby.wait(len(standby.lines()) + 20)
     hub.kill()
-    replica.wait(len(replica.lines()) + 20)
+    standby.wait(len(standby.lines()) + 20)
     for member in members:
         member.stop.set()
     for member in members:
         member.thread.join(PATIENCE_S)
         assert member.error is None
     told = {(member.worker, number) for member in members for number in member.told}
-    replica.wait_for(lambda lines: told <= {tuple(task) for line in lines for task in line["counted"]})
-    replica.kill()
-    log, before = replica.lines(), hub.lines()
+    standby.wait_for(lambda lines: told <= {tuple(task) for line in lines for task in line["counted"]})
+    standby.kill()
+    log, before = standby.lines(), hub.lines()
     followed = [line for line in log if line["follows"]]
     same_bits(before, followed)
     check(log, members, sums=True)
@@ -150,51 +150,51 @@ def test_an_aggregator_is_killed_and_then_the_hub_and_all_is_counted_once(
     assert digest(model) == before[-1]["bits"] and found.checked >= len(before) - 1
 
 
-def test_a_hub_that_ends_training_ends_its_replica(tmp_path: Path) -> None:
-    hub, replica, members = pair(tmp_path, 30)
+def test_a_hub_that_ends_training_ends_its_standby(tmp_path: Path) -> None:
+    hub, standby, members = pair(tmp_path, 30)
     assert hub.hear() == ("ended", 30)
-    assert replica.hear()[0] == "ended"  # the machine that it would have had is not used
+    assert standby.hear()[0] == "ended"  # the machine that it would have had is not used
     ended(members)
-    same_bits(hub.lines(), replica.lines())
+    same_bits(hub.lines(), standby.lines())
     # Where copies came late it took a whole state, and applied fewer.
-    assert replica.lines() and all(line["follows"] for line in replica.lines())
+    assert standby.lines() and all(line["follows"] for line in standby.lines())
     assert not Path(hub.key_file + ".replica").exists()
 
 
-def test_a_replica_is_killed_training_goes_on_and_another_one_comes(tmp_path: Path) -> None:
-    hub, replica, members = pair(tmp_path, 10**6)
-    replica.wait(10)
-    replica.kill()
-    hub.wait(len(hub.lines()) + 20)  # commits go on without a replica
-    replica.start("again", replicas=[hub.key], replica_of=hub.address, fewest=3, commits=200)
-    replica.wait(10)
+def test_a_standby_is_killed_training_goes_on_and_another_one_comes(tmp_path: Path) -> None:
+    hub, standby, members = pair(tmp_path, 10**6)
+    standby.wait(10)
+    standby.kill()
+    hub.wait(len(hub.lines()) + 20)  # commits go on without a standby
+    standby.start("again", replicas=[hub.key], replica_of=hub.address, fewest=3, commits=200)
+    standby.wait(10)
     hub.kill()
-    ended_after(replica, 200)
+    ended_after(standby, 200)
     ended(members)
-    later = replica.lines()
+    later = standby.lines()
     before = [line for line in hub.lines() if line["version"] < later[0]["version"]]
     check(before + later, members)
 
 
-def test_a_hub_that_comes_back_from_its_checkpoint_lets_the_replica_take_over(tmp_path: Path) -> None:
-    hub, replica, members = pair(tmp_path, 10**6)
-    replica.wait(10)
+def test_a_hub_that_comes_back_from_its_checkpoint_lets_the_standby_take_over(tmp_path: Path) -> None:
+    hub, standby, members = pair(tmp_path, 10**6)
+    standby.wait(10)
     hub.kill()
-    replica.wait(len(replica.lines()) + 5)
-    refuses(lambda: serve(key_file=hub.key_file), Superseded, f"--replica-of {replica.address}")
-    hub.start("again", replicas=[replica.key], replica_of=replica.address, fewest=3)
+    standby.wait(len(standby.lines()) + 5)
+    refuses(lambda: serve(key_file=hub.key_file), Superseded, f"--replica-of {standby.address}")
+    hub.start("again", replicas=[standby.key], replica_of=standby.address, fewest=3)
     hub.wait(5)
     for member in members:
         member.stop.set()
     for member in members:
         member.thread.join(PATIENCE_S)
         assert member.error is None
-    replica.kill()
+    standby.kill()
     hub.kill()
-    same_bits(hub.lines(), [line for line in replica.lines() if line["version"] >= hub.lines()[0]["version"]])
+    same_bits(hub.lines(), [line for line in standby.lines() if line["version"] >= hub.lines()[0]["version"]])
 
 
-def test_a_hub_whose_links_were_cut_is_told_that_its_replica_serves() -> None:
+def test_a_hub_whose_links_were_cut_is_told_that_its_standby_serves() -> None:
     """By one with a listed key that says so, over a link of its own."""
     links = _core.HubLinks()
     run = serve(replicas=[links.key])
@@ -218,12 +218,12 @@ def test_a_hub_whose_links_were_cut_is_told_that_its_replica_serves() -> None:
 
 def control_free(question: dict[str, Any]) -> bytes:
     """A greeting, which is no control message."""
-    data = tweed.links.greetings.packed(question)
+    data = tweed.links.hello.packed(question)
     assert not control.is_control(data)
     return data
 
 
-def test_a_key_that_is_not_listed_is_no_replica() -> None:
+def test_a_key_that_is_not_listed_is_no_standby() -> None:
     run = serve()
     thread = Thread(target=lambda: raised(run.serve, []), daemon=True)
     thread.start()
@@ -244,7 +244,7 @@ def test_a_key_that_is_not_listed_is_no_replica() -> None:
         ({"divergence": 1.0, "adam": True}, UsageError, "bounds the steps of SGD"),
     ],
 )
-def test_what_can_have_no_replica_is_said(given: dict[str, Any], error: type[Exception], text: str) -> None:
+def test_what_can_have_no_standby_is_said(given: dict[str, Any], error: type[Exception], text: str) -> None:
     refuses(lambda: serve(replica_of="f" * 64 + "@127.0.0.1:1", **given), error, text)
 
 
@@ -252,31 +252,31 @@ def test_what_can_have_no_replica_is_said(given: dict[str, Any], error: type[Exc
 def test_copies_go_first_where_the_bound_is_small(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, able: bool
 ) -> None:
-    """All of them, from when on the member has a link to the replica."""
+    """All of them, from when on the member has a link to the standby."""
     firsts, send = [], MemberLink._send
 
     def noting(link: MemberLink, message: Any) -> None:
         if getattr(message, "copy_first", False):
-            replica = link._replica
+            standby = link._standby
             had = (
-                replica.had_sum >= message.group
+                standby.had_sum >= message.group
                 if isinstance(message, Sum)
-                else replica.had >= message.number
+                else standby.had >= message.number
             )
             firsts.append((type(message), had))
         send(link, message)
 
     monkeypatch.setattr(MemberLink, "_send", noting)
-    hub, replica = Site(tmp_path, "a"), Site(tmp_path, "b")
+    hub, standby = Site(tmp_path, "a"), Site(tmp_path, "b")
     weighted = Strategy(collective=Hub(0, when=Cache(2)), aggregate=Weighted())
     same = {"strategy": SUMS if able else weighted, "fewest": 2}
-    hub.start("hub", commits=20, replicas=[replica.key], divergence=1e-9, **same)
-    replica.start("replica", replica_of=hub.address, **same)
+    hub.start("hub", commits=20, replicas=[standby.key], divergence=1e-9, **same)
+    standby.start("replica", replica_of=hub.address, **same)
     members = [Member(hub.address, same["strategy"], aggregator=able) for _ in range(2)]
     assert hub.hear() == ("ended", 20)
     ended(members)
-    assert replica.hear()[0] == "ended"
-    same_bits(hub.lines(), replica.lines())
+    assert standby.hear()[0] == "ended"
+    same_bits(hub.lines(), standby.lines())
     assert (Sum if able else Payload, True) in firsts
 
 

@@ -15,7 +15,7 @@ from tweed.hub.live.contribution import Contribution
 from tweed.hub.live.replaying import NoLinks
 from tweed.hub.live.tally import MOST, Tally
 from tweed.hub.machine import Hub, Offer, Outcome, Payload, Ready, Task
-from tweed.hub.wire.messages import Leave, Why
+from tweed.hub.wire.messages import Leave, OutcomeReason
 from tweed.metrics.hub_snapshot import HubCounts, HubMember
 from tweed.metrics.snapshot import Matrix
 from tweed.metrics.tensorboard import scalars
@@ -144,7 +144,7 @@ def walked() -> tuple[Hub, Tally]:
     machine.handle(1, Leave(), 3.0)
     tally.came(0, 8)
     for _ in range(2):  # as after a link that broke
-        tally.told(1, Outcome(1, Why.LATE), 0)
+        tally.told(1, Outcome(1, OutcomeReason.LATE), 0)
     tally.committed([Contribution(0, 1, 2, 0.5, "well"), Contribution(1, 1, 4, 0.0, FAR, 7.0)], 3.0)
     tally.committed([Contribution(0, 2, 1, None, "")], 4.0)
     return machine, tally

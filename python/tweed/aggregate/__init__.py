@@ -22,6 +22,7 @@ from tweed.aggregate.bulyan import Bulyan
 from tweed.aggregate.by_layers import ByLayers
 from tweed.aggregate.caf import CAF
 from tweed.aggregate.centred_clipping import CentredClipping
+from tweed.aggregate.commit_rule import All, Cache, CommitRule, Each, Quorum, Round
 from tweed.aggregate.delay_adaptive import DelayAdaptive
 from tweed.aggregate.fl_trust import FLTrust
 from tweed.aggregate.fools_gold import FoolsGold
@@ -41,7 +42,6 @@ from tweed.aggregate.three_sigma import ThreeSigma
 from tweed.aggregate.trimmed_mean import TrimmedMean
 from tweed.aggregate.trusted import TrustedSamples
 from tweed.aggregate.weighted import Weighted
-from tweed.aggregate.when import All, Cache, Each, Quorum, Round, When
 from tweed.aggregate.zeno import Zeno
 from tweed.aggregate.zeno_plus_plus import ZenoPlusPlus
 from tweed.aggregate.zeno_ps import ZenoPS
@@ -61,6 +61,7 @@ __all__ = [
     "ByLayers",
     "Cache",
     "CentredClipping",
+    "CommitRule",
     "DelayAdaptive",
     "Each",
     "FLTrust",
@@ -89,7 +90,6 @@ __all__ = [
     "TrustedSteps",
     "Verdict",
     "Weighted",
-    "When",
     "Zeno",
     "ZenoPS",
     "ZenoPSAsync",

@@ -45,7 +45,7 @@ class Arrival:
       value: `[numel]` or any shape equal on all ranks; zero where something is missing.
       sender: who sent it.
       base_version: the model's version that the contribution was computed on.
-      norm: its length, None if nobody measured it.
+      norm: of `value`; None if nobody measured it.
       samples: that it was computed on.
       delay: how many updates were committed since `base_version`.
       senders: `value` is the sum of their contributions, formed on the way; empty: it is that of `sender`

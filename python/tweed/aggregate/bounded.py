@@ -25,20 +25,20 @@ class Bounded:
         if not ((_is_whole(self.f) and self.f >= 0) or (_is_real(self.f) and 0 <= self.f < self.most)):
             raise UsageError(f"{self!r}: f is to be a whole number from 0 on, or a share below {self.most:g}")
 
-    def hostile(self, count: int) -> int:
+    def byzantine(self, count: int) -> int:
         """`f` of `count` contributions."""
         if _is_whole(self.f):
             return int(self.f)
         # 0.29 of 100 are 29, though their product as floats is a little less.
         return math.floor(self.f * count + 1e-9)
 
-    def least(self, hostile: int) -> int:
-        """How many contributions it needs where `hostile` may be anything."""
-        return 2 * hostile + 1
+    def least(self, byzantine: int) -> int:
+        """How many contributions it needs where `byzantine` may be anything."""
+        return 2 * byzantine + 1
 
     def require(self, contributors: int) -> None:
         """Raises UsageError if there are too few contributions for those that may be anything."""
-        least = self.least(self.hostile(contributors))
+        least = self.least(self.byzantine(contributors))
         if contributors < least:
             raise UsageError(f"{self!r} needs at least {least} contributions, and there are {contributors}")
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tweed.aggregate.base import Aggregate
-from tweed.aggregate.before import Before, check_inner
 from tweed.aggregate.fools_gold import FoolsGold
 from tweed.aggregate.monna import MoNNA
+from tweed.aggregate.preprocess import Preprocess, check_inner
 from tweed.aggregate.weighted import Averaged
 from tweed.aggregate.zeno_plus_plus import ZenoPlusPlus
 from tweed.errors import UsageError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Bucketing(Before):
+class Bucketing(Preprocess):
     """Averages groups of `size` contributions, drawn anew for each batch; the rule sees one per group.
 
     Where honest workers have different data, averages of them are more alike. A hostile contribution spoils
@@ -45,7 +45,7 @@ class Bucketing(Before):
         if self.size < 1:
             raise UsageError(f"{self!r}: a group has at least one contribution")
         rule = self.then
-        while isinstance(rule, Before):
+        while isinstance(rule, Preprocess):
             rule = rule.then
         record = isinstance(rule, ZenoPlusPlus) and rule.record > 0
         if record or isinstance(rule, MoNNA | FoolsGold | Averaged):

@@ -10,7 +10,7 @@ from tweed.aggregate.base import Reason
 from tweed.aggregate.coordinate_wise import sort_and_combine
 from tweed.aggregate.distance_based import BoundedDistanceBased, mean_of
 from tweed.aggregate.krum import krum_scores
-from tweed.aggregate.rows import Row
+from tweed.aggregate.tensor_ops import Row
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,14 +35,14 @@ class Bulyan(BoundedDistanceBased):
     f: int | float = 0.2
     reason: ClassVar[Reason] = Reason.NEAREST
 
-    def least(self, hostile: int) -> int:
-        return 4 * hostile + 3 if hostile else 1
+    def least(self, byzantine: int) -> int:
+        return 4 * byzantine + 3 if byzantine else 1
 
-    def weights(self, products: Tensor, hostile: int) -> Tensor:
+    def weights(self, products: Tensor, byzantine: int) -> Tensor:
         """Equal ones for those that are picked."""
         left, picked = list(range(len(products))), list[int]()
-        while len(picked) < len(products) - 2 * hostile:
-            scores = krum_scores(products[left][:, left], hostile).tolist()
+        while len(picked) < len(products) - 2 * byzantine:
+            scores = krum_scores(products[left][:, left], byzantine).tolist()
             picked.append(left.pop(scores.index(min(scores))))
         return mean_of(picked, products)
 

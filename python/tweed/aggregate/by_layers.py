@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from tweed.aggregate.base import Answer, Arrival, Gathered, Reason, TrustedSteps, Value, Verdict
-from tweed.aggregate.rows import Row, as_given, rows_of
+from tweed.aggregate.tensor_ops import Row, as_given, rows_of
 from tweed.aggregate.trusted import TrustedSamples, verdict
 from tweed.errors import UsageError
 

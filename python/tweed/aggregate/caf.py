@@ -29,11 +29,11 @@ class CAF(BoundedDistanceBased):
 
     reason: ClassVar[Reason] = Reason.BY_DISTANCE
 
-    def weights(self, products: Tensor, hostile: int) -> Tensor:
+    def weights(self, products: Tensor, byzantine: int) -> Tensor:
         """The weights of the mean around which contributions vary least."""
         counts = products.new_ones(len(products))
         best, least = counts / len(counts), float("inf")
-        while (total := float(counts.sum())) > len(counts) - 2 * hostile:
+        while (total := float(counts.sum())) > len(counts) - 2 * byzantine:
             mean = counts / total
             variance, distances = _widest(products, mean)
             if variance < least:

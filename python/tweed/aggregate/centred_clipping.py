@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tweed.aggregate.base import Gathered, Reason
 from tweed.aggregate.distance_based import DistanceBased, distances_to
-from tweed.aggregate.rows import Row, combined
+from tweed.aggregate.tensor_ops import Row, combined
 from tweed.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class CentredClipping(DistanceBased):
         """Nothing has arrived; the centre is zero."""
         return Centred()
 
-    def weights(self, products: Tensor, hostile: int) -> Tensor:
+    def weights(self, products: Tensor, byzantine: int) -> Tensor:
         """The weights of contributions, and last the weight of the centre."""
         centre = products.new_zeros(len(products))
         centre[-1] = 1

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tweed.aggregate.base import Aggregate, Answer, Arrival, Gathered, Reason, Value, Verdict
-from tweed.aggregate.rows import Row, as_given, rows_of
+from tweed.aggregate.tensor_ops import Row, as_given, rows_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,7 +25,7 @@ class CoordinateWise(Aggregate[Gathered]):
     rule: ClassVar[str]
     reason: ClassVar[Reason]
 
-    def hostile(self, count: int) -> int:
+    def byzantine(self, count: int) -> int:
         """How many of `count` contributions may be anything."""
         raise NotImplementedError  # each rule has its own
 
@@ -50,28 +50,32 @@ class CoordinateWise(Aggregate[Gathered]):
             return None, (), state
         self.require(len(arrivals))
         rows = rows_of(arrivals)
-        doubts = {row.sender: Reason.SHAPE for row in rows if not row.fits}
-        update = self._combine(rows, doubts)
+        rejections = {row.sender: Reason.SHAPE for row in rows if not row.fits}
+        update = self._combine(rows, rejections)
         if update is None:
-            doubts |= {
+            rejections |= {
                 r.sender: Reason.NOT_FINITE for r in rows if r.fits and not bool(r.value.isfinite().all())
             }
-            update = self._combine(rows, doubts)
-        weight = 1 / max(1, len(rows) - len(doubts))
+            update = self._combine(rows, rejections)
+        weight = 1 / max(1, len(rows) - len(rejections))
         verdicts = tuple(
-            Verdict(row.sender, 0.0 if row.sender in doubts else weight, doubts.get(row.sender, self.reason))
+            Verdict(
+                row.sender,
+                0.0 if row.sender in rejections else weight,
+                rejections.get(row.sender, self.reason),
+            )
             for row in rows
         )
         return as_given(update, rows, arrivals), verdicts, Gathered()
 
-    def _combine(self, rows: Sequence[Row], doubts: dict[int, Reason]) -> Tensor | None:
+    def _combine(self, rows: Sequence[Row], rejections: dict[int, Reason]) -> Tensor | None:
         """What those without doubts come to; None if there are none, or some have numbers that are not
         finite."""
-        believed = [row for row in rows if row.sender not in doubts]
-        return sort_and_combine(self.rule, max(0, self.hostile(len(rows)) - len(doubts)), believed)
+        accepted = [row for row in rows if row.sender not in rejections]
+        return sort_and_combine(self.rule, max(0, self.byzantine(len(rows)) - len(rejections)), accepted)
 
 
-def sort_and_combine(rule: str, hostile: int, rows: Sequence[Row]) -> Tensor | None:
+def sort_and_combine(rule: str, byzantine: int, rows: Sequence[Row]) -> Tensor | None:
     """What the extension module makes of `rows` number by number; None if there are none, or some have
     numbers that are not finite."""
     from tweed import _core  # as torch: a strategy is a plain value
@@ -81,7 +85,7 @@ def sort_and_combine(rule: str, hostile: int, rows: Sequence[Row]) -> Tensor | N
     out = rows[0].value.new_empty(rows[0].value.shape)
     finite = _core.combine_columns(
         rule,
-        hostile,
+        byzantine,
         [row.value.data_ptr() for row in rows],
         [None if row.missing is None else row.missing.data_ptr() for row in rows],
         out.numel(),

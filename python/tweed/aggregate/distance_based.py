@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tweed.aggregate.base import Aggregate, Answer, Arrival, Gathered, InnerProducts, Reason, Value, Verdict
 from tweed.aggregate.bounded import Bounded
-from tweed.aggregate.rows import Row, as_given, combined, rows_of
+from tweed.aggregate.tensor_ops import Row, as_given, combined, rows_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,25 +38,25 @@ class DistanceBased(Aggregate[Any]):
     __slots__ = ()
     compares: ClassVar[bool] = True
     reason: ClassVar[Reason]
-    doubt: ClassVar[Reason] = Reason.FAR
+    rejection: ClassVar[Reason] = Reason.FAR
 
-    def hostile(self, count: int) -> int:
+    def byzantine(self, count: int) -> int:
         """How many of `count` contributions may be anything; 0 where the rule need not know."""
         return 0
 
     def require(self, contributors: int) -> None:
         """Any number of contributions will do."""
 
-    def weights(self, products: Tensor, hostile: int) -> Tensor:
+    def weights(self, products: Tensor, byzantine: int) -> Tensor:
         """How much each contribution counts: `[n]`, from 0 on.
 
         Args:
           products: their inner products, `[n, n]` float64, finite.
-          hostile: so many of them may be anything, and not more than `require` allows.
+          byzantine: so many of them may be anything, and not more than `require` allows.
         """
         raise NotImplementedError  # each rule has its own
 
-    def scores(self, products: Tensor, hostile: int) -> Tensor | None:
+    def scores(self, products: Tensor, byzantine: int) -> Tensor | None:
         """What contributions are chosen by, `[n]`, for verdicts; None: that is not one value for each.
 
         Args: as of `weights`.
@@ -83,32 +83,32 @@ class DistanceBased(Aggregate[Any]):
         if state.answer is None:
             return InnerProducts([*(row.value for row in whole), *self._beside(state, whole)]), (), state
         kept = self._kept(computable(state.answer), len(whole))
-        believed = [row for row, fine in zip(whole, kept.tolist(), strict=False) if fine]
+        accepted = [row for row, fine in zip(whole, kept.tolist(), strict=False) if fine]
         products = state.answer[kept][:, kept]
-        weights = self._weights(products, believed, len(rows))
-        update = self._combine(believed, weights, state) if believed else None
-        counts = dict(zip((row.sender for row in believed), weights, strict=False))
-        scores = self._scores(products, believed, len(rows))
+        weights = self._weights(products, accepted, len(rows))
+        update = self._combine(accepted, weights, state) if accepted else None
+        counts = dict(zip((row.sender for row in accepted), weights, strict=False))
+        scores = self._scores(products, accepted, len(rows))
         verdicts = tuple(self._verdict(row, counts, scores) for row in rows)
-        return as_given(update, rows, state.arrivals), verdicts, self._after(state, believed, update)
+        return as_given(update, rows, state.arrivals), verdicts, self._after(state, accepted, update)
 
-    def _weights(self, products: Tensor, believed: Sequence[Row], count: int) -> list[float]:
-        """The weights of those that are `believed` among `count` contributions, and of what is beside
+    def _weights(self, products: Tensor, accepted: Sequence[Row], count: int) -> list[float]:
+        """The weights of those that are `accepted` among `count` contributions, and of what is beside
         them."""
-        if not believed:
+        if not accepted:
             return []
-        found: list[float] = self.weights(products, self._left(believed, count)).tolist()
+        found: list[float] = self.weights(products, self._left(accepted, count)).tolist()
         return found
 
-    def _scores(self, products: Tensor, believed: Sequence[Row], count: int) -> dict[int, float]:
-        found = self.scores(products, self._left(believed, count)) if believed else None
+    def _scores(self, products: Tensor, accepted: Sequence[Row], count: int) -> dict[int, float]:
+        found = self.scores(products, self._left(accepted, count)) if accepted else None
         return (
-            {} if found is None else dict(zip((row.sender for row in believed), found.tolist(), strict=False))
+            {} if found is None else dict(zip((row.sender for row in accepted), found.tolist(), strict=False))
         )
 
-    def _left(self, believed: Sequence[Row], count: int) -> int:
+    def _left(self, accepted: Sequence[Row], count: int) -> int:
         """How many of those that are believed may be anything: what is left out was one of them."""
-        return max(0, self.hostile(count) - (count - len(believed)))
+        return max(0, self.byzantine(count) - (count - len(accepted)))
 
     def _verdict(self, row: Row, counts: dict[int, float], scores: Mapping[int, float]) -> Verdict:
         if not row.fits:
@@ -116,7 +116,7 @@ class DistanceBased(Aggregate[Any]):
         if row.sender not in counts:
             return Verdict(row.sender, 0.0, Reason.NOT_FINITE)
         weight = counts[row.sender]
-        return Verdict(row.sender, weight, self.reason if weight else self.doubt, scores.get(row.sender))
+        return Verdict(row.sender, weight, self.reason if weight else self.rejection, scores.get(row.sender))
 
     def _kept(self, computable: Tensor, count: int) -> Tensor:
         """Which of the vectors are gone on with: of `count` contributions and of what is beside them."""
@@ -148,8 +148,8 @@ def computable(products: Tensor) -> Tensor:
 
 def squared_distances(products: Tensor) -> Tensor:
     """`[n, n]`, of vectors with these inner products."""
-    lengths = products.diagonal()
-    found = (lengths[:, None] + lengths[None, :] - 2 * products).clamp_(min=0)
+    squared = products.diagonal()
+    found = (squared[:, None] + squared[None, :] - 2 * products).clamp_(min=0)
     return found.fill_diagonal_(0)
 
 

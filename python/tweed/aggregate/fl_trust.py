@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tweed.aggregate.base import Gathered, Reason, TrustedGradient, Value, Verdict
-from tweed.aggregate.rows import as_given, combined, rows_of
-from tweed.aggregate.trusted import TrustedSamples, of_length, verdict, whole
+from tweed.aggregate.tensor_ops import as_given, combined, rows_of
+from tweed.aggregate.trusted import TrustedSamples, of_norm, verdict, whole
 
 
 @dataclass(frozen=True, slots=True)
 class FLTrust(TrustedSamples):
-    """Averages contributions, each brought to the length of the gradient of trusted samples, by their cosine
+    """Averages contributions, each brought to the norm of the gradient of trusted samples, by their cosine
     with that; those against it count for nothing.
 
     Cost: a backward pass over the trusted samples per update, and two inner products per contribution.
@@ -30,13 +30,13 @@ class FLTrust(TrustedSamples):
         if state.answer is None:
             return TrustedGradient(), (), state
         rows, trusted = rows_of(state.arrivals), state.answer.flatten().double()
-        length = float(trusted.norm())
+        norm = float(trusted.norm())
         judged, cosines = [], []
         for row in whole(rows):
-            scaled, direction = of_length(row, length)
+            scaled, direction = of_norm(row, norm)
             judged.append(scaled)
-            says = 0 < length < math.inf
-            cosines.append(float(direction @ trusted) / length if says else 0.0)
+            says = 0 < norm < math.inf
+            cosines.append(float(direction @ trusted) / norm if says else 0.0)
         total = sum(max(0.0, cosine) for cosine in cosines)
         shares = [max(0.0, cosine) / total if total else 0.0 for cosine in cosines]
         weights = {row.sender: share for row, share in zip(judged, shares, strict=True)}

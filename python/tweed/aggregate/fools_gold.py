@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tweed.aggregate.base import Gathered, Reason
 from tweed.aggregate.distance_based import DistanceBased
-from tweed.aggregate.rows import Row
+from tweed.aggregate.tensor_ops import Row
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,12 +34,12 @@ class FoolsGold(DistanceBased):
     """
 
     reason: ClassVar[Reason] = Reason.UNLIKE_OTHERS
-    doubt: ClassVar[Reason] = Reason.LIKE_OTHERS
+    rejection: ClassVar[Reason] = Reason.LIKE_OTHERS
 
     def start(self) -> History:
         return History()
 
-    def weights(self, products: Tensor, hostile: int) -> Tensor:
+    def weights(self, products: Tensor, byzantine: int) -> Tensor:
         """The weights of contributions, and zeros for the sums, which are the other half of the vectors."""
         count = len(products) // 2
         likeness = _cosines(products[count:, count:]).fill_diagonal_(-1)
@@ -72,5 +72,5 @@ class FoolsGold(DistanceBased):
 
 
 def _cosines(products: Tensor) -> Tensor:
-    lengths = products.diagonal().sqrt().clamp(min=1e-300)
-    return products / lengths[:, None] / lengths[None, :]
+    norms = products.diagonal().sqrt().clamp(min=1e-300)
+    return products / norms[:, None] / norms[None, :]

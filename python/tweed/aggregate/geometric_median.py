@@ -36,7 +36,7 @@ class GeometricMedian(DistanceBased):
         if not ((self.smoothing is None or self.smoothing > 0) and self.iterations >= 1):
             raise UsageError(f"{self!r}: smoothing is to be above 0, iterations at least 1")
 
-    def weights(self, products: Tensor, hostile: int) -> Tensor:
+    def weights(self, products: Tensor, byzantine: int) -> Tensor:
         """In the end one over the distance to the median, as shares of all."""
         return geometric_median(products, self.smoothing, self.iterations)
 

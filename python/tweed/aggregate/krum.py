@@ -29,12 +29,12 @@ class Krum(BoundedDistanceBased):
 
     reason: ClassVar[Reason] = Reason.NEAREST
 
-    def scores(self, products: Tensor, hostile: int) -> Tensor:
-        return krum_scores(products, hostile)
+    def scores(self, products: Tensor, byzantine: int) -> Tensor:
+        return krum_scores(products, byzantine)
 
-    def weights(self, products: Tensor, hostile: int) -> Tensor:
+    def weights(self, products: Tensor, byzantine: int) -> Tensor:
         """One for the best."""
-        return mean_of(lowest(krum_scores(products, hostile), 1), products)
+        return mean_of(lowest(krum_scores(products, byzantine), 1), products)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +52,16 @@ class MultiKrum(BoundedDistanceBased):
 
     reason: ClassVar[Reason] = Reason.NEAREST
 
-    def scores(self, products: Tensor, hostile: int) -> Tensor:
-        return krum_scores(products, hostile)
+    def scores(self, products: Tensor, byzantine: int) -> Tensor:
+        return krum_scores(products, byzantine)
 
-    def weights(self, products: Tensor, hostile: int) -> Tensor:
+    def weights(self, products: Tensor, byzantine: int) -> Tensor:
         """Equal ones for the best."""
-        scores = krum_scores(products, hostile)
-        return mean_of(lowest(scores, len(scores) - hostile), products)
+        scores = krum_scores(products, byzantine)
+        return mean_of(lowest(scores, len(scores) - byzantine), products)
 
 
-def krum_scores(products: Tensor, hostile: int) -> Tensor:
-    """`[n]`: each one's sum of squared distances to its nearest `n - hostile`, itself among them."""
-    nearest = squared_distances(products).sort(dim=1).values[:, : len(products) - hostile]
+def krum_scores(products: Tensor, byzantine: int) -> Tensor:
+    """`[n]`: each one's sum of squared distances to its nearest `n - byzantine`, itself among them."""
+    nearest = squared_distances(products).sort(dim=1).values[:, : len(products) - byzantine]
     return nearest.sum(dim=1)

@@ -37,13 +37,13 @@ class MDA(BoundedDistanceBased):
 
     def require(self, contributors: int) -> None:
         BoundedDistanceBased.require(self, contributors)
-        if self.hostile(contributors) > _MOST:
+        if self.byzantine(contributors) > _MOST:
             raise UsageError(
                 f"{self!r} of {contributors} contributions leaves out more than {_MOST}: finding the subset "
                 "takes time that doubles with each. Take MultiKrum or CAF"
             )
 
-    def weights(self, products: Tensor, hostile: int) -> Tensor:
+    def weights(self, products: Tensor, byzantine: int) -> Tensor:
         """Equal ones for the subset; of several alike, for that whose members come first."""
         distances = squared_distances(products).tolist()
         members = range(len(distances))
@@ -51,11 +51,11 @@ class MDA(BoundedDistanceBased):
         low, high = 0, len(pairs)  # so many of the farthest can be covered; so many cannot
         while high - low > 1:
             middle = (low + high) // 2
-            can = next(_covers([pair[1:] for pair in pairs[:middle]], hostile), None) is not None
+            can = next(_covers([pair[1:] for pair in pairs[:middle]], byzantine), None) is not None
             low, high = (middle, high) if can else (low, middle)
         diameter = pairs[low][0] if pairs else 0.0
-        covers = _covers([(a, b) for distance, a, b in pairs if distance > diameter], hostile)
-        return mean_of(min(_kept(cover, members, hostile) for cover in covers), products)
+        covers = _covers([(a, b) for distance, a, b in pairs if distance > diameter], byzantine)
+        return mean_of(min(_kept(cover, members, byzantine) for cover in covers), products)
 
 
 def _covers(pairs: list[Pair], most: int) -> Iterator[frozenset[int]]:
@@ -68,6 +68,6 @@ def _covers(pairs: list[Pair], most: int) -> Iterator[frozenset[int]]:
             yield from (cover | {member} for cover in _covers(left, most - 1))
 
 
-def _kept(cover: frozenset[int], members: range, hostile: int) -> list[int]:
+def _kept(cover: frozenset[int], members: range, byzantine: int) -> list[int]:
     """The members that are not in `cover`, without the last of them where it leaves out fewer than it may."""
-    return [member for member in members if member not in cover][: len(members) - hostile]
+    return [member for member in members if member not in cover][: len(members) - byzantine]

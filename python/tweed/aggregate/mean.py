@@ -40,14 +40,14 @@ class Mean(Aggregate[Any]):
             return None, (), state
         total, reasons = summed(state.arrivals)
         pairs = list(zip(state.arrivals, reasons, strict=True))
-        believed = [one for one, reason in pairs if reason is Reason.EQUAL]
-        weight = 1 / max(1, sum(len(_senders(one)) for one in believed))
+        accepted = [one for one, reason in pairs if reason is Reason.EQUAL]
+        weight = 1 / max(1, sum(len(_senders(one)) for one in accepted))
         verdicts = tuple(
             Verdict(sender, weight if reason is Reason.EQUAL else 0.0, reason)
             for one, reason in pairs
             for sender in _senders(one)
         )
-        return (_divided(total, believed) if believed else total), verdicts, Gathered()
+        return (_divided(total, accepted) if accepted else total), verdicts, Gathered()
 
 
 def summed(arrivals: Sequence[Arrival]) -> tuple[Value, list[Reason]]:
@@ -81,12 +81,12 @@ def _finite(value: Value) -> bool:
     return math.isfinite(abs(value.sum())) or bool((value - value == 0).all())
 
 
-def _divided(total: Value, believed: Sequence[Arrival]) -> Value:
-    contributors = _contributors(believed)
+def _divided(total: Value, accepted: Sequence[Arrival]) -> Value:
+    contributors = _contributors(accepted)
     if _finite(total):
         return total / contributors
     # Each is finite, so their mean is, though their sum is not.
-    return sum((one.value / contributors for one in believed[1:]), start=believed[0].value / contributors)
+    return sum((one.value / contributors for one in accepted[1:]), start=accepted[0].value / contributors)
 
 
 def _contributors(arrivals: Sequence[Arrival]) -> Any:

@@ -23,7 +23,7 @@ class Median(CoordinateWise):
     rule: ClassVar[str] = "median"
     reason: ClassVar[Reason] = Reason.MIDDLE
 
-    def hostile(self, count: int) -> int:
+    def byzantine(self, count: int) -> int:
         """Less than half of the contributions may be anything."""
         return (count - 1) // 2
 

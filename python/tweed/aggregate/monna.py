@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tweed.aggregate.base import Reason
 from tweed.aggregate.distance_based import BoundedDistanceBased, lowest, squared_distances
-from tweed.aggregate.rows import Row
+from tweed.aggregate.tensor_ops import Row
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,10 +31,10 @@ class MoNNA(BoundedDistanceBased):
     sender: int = 0
     reason: ClassVar[Reason] = Reason.NEAR_SENDER
 
-    def _weights(self, products: Tensor, believed: Sequence[Row], count: int) -> list[float]:
-        senders = [row.sender for row in believed]
+    def _weights(self, products: Tensor, accepted: Sequence[Row], count: int) -> list[float]:
+        senders = [row.sender for row in accepted]
         if self.sender not in senders:
-            return [0.0] * len(believed)
-        kept = max(1, min(len(believed), count - self.hostile(count)))
+            return [0.0] * len(accepted)
+        kept = max(1, min(len(accepted), count - self.byzantine(count)))
         nearest = lowest(squared_distances(products)[senders.index(self.sender)], kept)
-        return [1 / kept if at in nearest else 0.0 for at in range(len(believed))]
+        return [1 / kept if at in nearest else 0.0 for at in range(len(accepted))]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tweed.aggregate.before import BoundedBefore
 from tweed.aggregate.distance_based import lowest, mean_of, squared_distances
+from tweed.aggregate.preprocess import BoundedPreprocess
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class NearestNeighbourMixing(BoundedBefore):
+class NearestNeighbourMixing(BoundedPreprocess):
     """Replaces each contribution by the average of the `n - f` nearest to it, itself among them.
 
     Where honest workers have different data, this makes what they send alike, and what a hostile one sends
@@ -32,7 +32,7 @@ class NearestNeighbourMixing(BoundedBefore):
 
     def shares(self, products: Tensor, batch: int) -> Tensor:
         """Each row equal shares of the nearest."""
-        kept = max(1, len(products) - self.hostile(len(products)))
+        kept = max(1, len(products) - self.byzantine(len(products)))
         distances = squared_distances(products)
         found = products.new_zeros(products.shape)
         for at, row in enumerate(distances):

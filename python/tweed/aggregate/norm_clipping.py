@@ -7,7 +7,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
 from tweed.aggregate.base import Aggregate
-from tweed.aggregate.before import Before, BoundedBefore, check_inner
+from tweed.aggregate.preprocess import BoundedPreprocess, Preprocess, check_inner
 from tweed.errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class NormClipping(Before):
+class NormClipping(Preprocess):
     """Shortens contributions that are longer than `length` to just that.
 
     Args:
@@ -36,16 +36,16 @@ class NormClipping(Before):
 
     def shares(self, products: Tensor, batch: int) -> Tensor:
         """A factor for each, on the diagonal."""
-        lengths = products.diagonal().sqrt()
-        most = float(lengths.quantile(0.5)) if self.length == "median" else self.length
-        return _shortened(lengths, float(most))
+        norms = products.diagonal().sqrt()
+        most = float(norms.quantile(0.5)) if self.length == "median" else self.length
+        return _shortened(norms, float(most))
 
 
 @dataclass(frozen=True, slots=True)
-class ARC(BoundedBefore):
-    """Shortens the longest `2 f (n - f) / n` contributions, rounded down, to the length of the next longest.
+class ARC(BoundedPreprocess):
+    """Shortens the longest `2 f (n - f) / n` contributions, rounded down, to the norm of the next longest.
 
-    So the number of those that are shortened grows with that of hostile ones, and their length adapts.
+    So the number of those that are shortened grows with that of hostile ones, and their norm adapts.
 
     Args:
       then: the rule that sees them.
@@ -59,11 +59,11 @@ class ARC(BoundedBefore):
 
     def shares(self, products: Tensor, batch: int) -> Tensor:
         """A factor for each, on the diagonal."""
-        lengths, count = products.diagonal().sqrt(), len(products)
-        hostile = min(count, self.hostile(count))
-        shortened = 2 * hostile * (count - hostile) // count
-        return _shortened(lengths, float(lengths.sort().values[count - shortened - 1]))
+        norms, count = products.diagonal().sqrt(), len(products)
+        byzantine = min(count, self.byzantine(count))
+        shortened = 2 * byzantine * (count - byzantine) // count
+        return _shortened(norms, float(norms.sort().values[count - shortened - 1]))
 
 
-def _shortened(lengths: Tensor, most: float) -> Tensor:
-    return (most / lengths.clamp(min=1e-300)).clamp_(max=1).diag()
+def _shortened(norms: Tensor, most: float) -> Tensor:
+    return (most / norms.clamp(min=1e-300)).clamp_(max=1).diag()

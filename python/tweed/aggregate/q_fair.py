@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tweed.aggregate.base import Aggregate, Answer, Arrival, Gathered, Reason, Verdict
-from tweed.aggregate.rows import Row, as_given, combined, rows_of
+from tweed.aggregate.tensor_ops import Row, as_given, combined, rows_of
 from tweed.errors import UsageError
 
 
@@ -24,7 +24,7 @@ class QFair(Aggregate[Gathered]):
 
     Args:
       q: 0: a mean of all; the larger, the more it counts who is worst off.
-      rho: what length costs: the learning rate of the hub's optimizer where gradients are exchanged, and 1
+      rho: what the norm costs: the learning rate of the hub's optimizer where gradients are exchanged, and 1
         over that of workers where differences are (1 / L and L in the paper).
 
     Raises: UsageError for settings that cannot be.

@@ -38,18 +38,18 @@ class SMEA(BoundedDistanceBased):
 
     def require(self, contributors: int) -> None:
         BoundedDistanceBased.require(self, contributors)
-        subsets = comb(contributors, self.hostile(contributors))
+        subsets = comb(contributors, self.byzantine(contributors))
         if subsets > _MOST:
             raise UsageError(
                 f"{self!r} of {contributors} contributions would try {subsets:,} subsets, and the most is "
                 f"{_MOST:,}. Take CAF"
             )
 
-    def weights(self, products: Tensor, hostile: int) -> Tensor:
+    def weights(self, products: Tensor, byzantine: int) -> Tensor:
         """Equal ones for the subset."""
         import torch
 
-        count = len(products) - hostile
+        count = len(products) - byzantine
         subsets = torch.tensor(list(combinations(range(len(products)), count)))
         largest = [
             torch.linalg.eigvalsh(centred(products[some[:, :, None], some[:, None, :]]))[:, -1]

@@ -40,13 +40,13 @@ class ThreeSigma(DistanceBased):
         if not self.deviations > 0:
             raise UsageError(f"{self!r}: deviations are to be above 0")
 
-    def scores(self, products: Tensor, hostile: int) -> Tensor:
+    def scores(self, products: Tensor, byzantine: int) -> Tensor:
         """Distances from the geometric median."""
         return distances_to(geometric_median(products), products)
 
-    def weights(self, products: Tensor, hostile: int) -> Tensor:
+    def weights(self, products: Tensor, byzantine: int) -> Tensor:
         """Equal ones for those within reach."""
-        distances = self.scores(products, hostile)
+        distances = self.scores(products, byzantine)
         usual = distances.quantile(0.5)
         deviation = _MAD * (distances - usual).abs().quantile(0.5)
         # what rounding makes of equal distances is no deviation

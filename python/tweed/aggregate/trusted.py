@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tweed.aggregate.base import Aggregate, Answer, Arrival, Gathered, Reason, Verdict
-from tweed.aggregate.rows import Row
+from tweed.aggregate.tensor_ops import Row
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,10 +25,10 @@ class TrustedSamples(Aggregate[Any]):
 
     __slots__ = ()
     needs_trusted: ClassVar[bool] = True
-    # A rule that gives contributions a gradient's length takes gradients.
+    # A rule that gives contributions a gradient's norm takes gradients.
     exchanges: ClassVar[frozenset[str]] = frozenset({"gradient"})
     exchanges_reason: ClassVar[str] = (
-        "it gives what is sent the length of a gradient, and how far several steps go is another length. "
+        "it gives what is sent the norm of a gradient, and how far several steps go is another norm. "
         'Exchange "gradient", or take Zeno'
     )
 
@@ -48,24 +48,24 @@ def whole(rows: list[Row]) -> list[Row]:
     return [row for row in rows if row.fits and bool(row.value.isfinite().all())]
 
 
-def of_length(row: Row, length: float) -> tuple[Row, Tensor]:
-    """The contribution brought to a length, which its own does not change, however small or large; and its
-    direction, of length 1, as float64. Zeros stay zeros."""
+def of_norm(row: Row, norm: float) -> tuple[Row, Tensor]:
+    """The contribution brought to a norm, which its own does not change, however small or large; and its
+    direction, of norm 1, as float64. Zeros stay zeros."""
     double = row.value.flatten().double()
     own = double.norm()
     direction = double / own if own > 0 else double
-    return row._replace(value=(direction * length).to(row.value.dtype).view(row.value.shape)), direction
+    return row._replace(value=(direction * norm).to(row.value.dtype).view(row.value.shape)), direction
 
 
 def verdict(
     row: Row,
     weights: dict[int, float],
     reason: Reason,
-    doubt: Reason,
+    rejection: Reason,
     scores: Mapping[int, float] | None = None,
 ) -> Verdict:
     """On a contribution, of which `weights` and `scores` have those by its sender, if it could be judged."""
     if row.sender not in weights:
         return Verdict(row.sender, 0.0, Reason.NOT_FINITE if row.fits else Reason.SHAPE)
     weight = weights[row.sender]
-    return Verdict(row.sender, weight, reason if weight else doubt, (scores or {}).get(row.sender))
+    return Verdict(row.sender, weight, reason if weight else rejection, (scores or {}).get(row.sender))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tweed.aggregate.base import Aggregate, Answer, Arrival, Gathered, Reason, Verdict
-from tweed.aggregate.rows import as_given, combined, rows_of
+from tweed.aggregate.tensor_ops import as_given, combined, rows_of
 from tweed.errors import UsageError
 
 

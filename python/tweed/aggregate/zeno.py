@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from tweed.aggregate.base import Gathered, Losses, Reason, Value, Verdict
 from tweed.aggregate.bounded import Bounded
-from tweed.aggregate.rows import as_given, combined, rows_of
+from tweed.aggregate.tensor_ops import as_given, combined, rows_of
 from tweed.aggregate.trusted import TrustedSamples, verdict, whole
 from tweed.errors import UsageError
 
@@ -25,7 +25,7 @@ class Zeno(Bounded, TrustedSamples):
       f: contributions that may be anything: a number, or a share of those that arrive, rounded down; all but
         one at most, also more than half.
       lr: of the hub's optimizer: how far a contribution would go by itself; 1 for differences.
-      rho: what length costs. Of two contributions that help alike the shorter counts.
+      rho: what the norm costs. Of two contributions that help alike the shorter counts.
 
     Raises: UsageError for settings that cannot be; in `poll` and `attach` where too few contribute.
     Cost: a forward pass over the trusted samples for each contribution, and one more.
@@ -44,9 +44,9 @@ class Zeno(Bounded, TrustedSamples):
         if not (0 < self.lr < math.inf and 0 <= self.rho < math.inf):
             raise UsageError(f"{self!r}: lr is to be above 0, and rho from 0 on")
 
-    def least(self, hostile: int) -> int:
+    def least(self, byzantine: int) -> int:
         """The fewest contributions: those that may be anything, and one that is kept."""
-        return hostile + 1
+        return byzantine + 1
 
     def poll(self, state: Gathered, now: float) -> tuple[Value | Losses | None, tuple[Verdict, ...], Any]:
         """The question for losses; and when that is answered, the average, zeros if none can be judged."""
@@ -59,7 +59,7 @@ class Zeno(Bounded, TrustedSamples):
             return Losses([row.value for row in judged], self.lr), (), state
         before, *after = state.answer.tolist()
         scores = [self._score(before - loss, row.value) for loss, row in zip(after, judged, strict=True)]
-        count = min(len(judged), len(rows) - self.hostile(len(rows)))
+        count = min(len(judged), len(rows) - self.byzantine(len(rows)))
         kept = sorted(range(len(judged)), key=lambda at: (-scores[at], at))[:count]
         kept = [at for at in kept if scores[at] > -math.inf]
         weights = {row.sender: (at in kept) / max(1, len(kept)) for at, row in enumerate(judged)}

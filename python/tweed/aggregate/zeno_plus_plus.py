@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tweed.aggregate.base import Answer, Arrival, Gathered, Reason, TrustedGradient, Value, Verdict
-from tweed.aggregate.rows import Row, as_given, combined, rows_of
-from tweed.aggregate.trusted import TrustedSamples, of_length, verdict, whole
+from tweed.aggregate.tensor_ops import Row, as_given, combined, rows_of
+from tweed.aggregate.trusted import TrustedSamples, of_norm, verdict, whole
 from tweed.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Judged(Gathered):
 
 @dataclass(frozen=True, slots=True)
 class ZenoPlusPlus(TrustedSamples):
-    """Brings each contribution `g` to the length of the gradient `v` of trusted samples, and takes it if
+    """Brings each contribution `g` to the norm of the gradient `v` of trusted samples, and takes it if
 
         lr * <v, g> - rho * |g|^2 + lr * epsilon >= 0
 
@@ -50,7 +50,7 @@ class ZenoPlusPlus(TrustedSamples):
 
     Raises: UsageError for settings that cannot be.
     Cost: a backward pass over the trusted samples per `every` contributions, and two inner products each.
-    Source: Xie, Koyejo, Gupta, "Zeno++: robust fully asynchronous SGD", 2020, with the length in the penalty
+    Source: Xie, Koyejo, Gupta, "Zeno++: robust fully asynchronous SGD", 2020, with the norm in the penalty
       taken after rescaling. The record is ours.
     """
 
@@ -86,17 +86,17 @@ class ZenoPlusPlus(TrustedSamples):
         if state.trusted is None or state.uses >= self.every:
             return TrustedGradient(), (), state
         rows, trusted = rows_of(state.arrivals), state.trusted.flatten().double()
-        length = float(trusted.norm())
-        if not 0 < length < math.inf:  # it says nothing: no record changes, and another one is asked for
+        norm = float(trusted.norm())
+        if not 0 < norm < math.inf:  # it says nothing: no record changes, and another one is asked for
             found = tuple(verdict(row, dict.fromkeys(_senders(rows), 0.0), *_REASONS) for row in rows)
             return as_given(None, rows, state.arrivals), found, Judged(records=state.records)
         records, judged, taken = dict(state.records), whole(rows), []
         for row in judged:
-            scaled, direction = of_length(row, length)
-            cosine = float(direction @ trusted) / length
+            scaled, direction = of_norm(row, norm)
+            cosine = float(direction @ trusted) / norm
             earlier = records.get(row.sender, cosine)
             records[row.sender] = self.record * earlier + (1 - self.record) * cosine
-            if records[row.sender] >= self.rho / self.lr - self.epsilon / length**2:
+            if records[row.sender] >= self.rho / self.lr - self.epsilon / norm**2:
                 taken.append(scaled)
         share = 1 / max(1, len(taken))
         weights = dict.fromkeys(_senders(judged), 0.0) | dict.fromkeys(_senders(taken), share)

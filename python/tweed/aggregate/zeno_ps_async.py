@@ -1,4 +1,4 @@
-"""Contributions one by one: each layer is cut to the length of steps on trusted samples, or reversed."""
+"""Contributions one by one: each layer is cut to the norm of steps on trusted samples, or reversed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ZenoPSAsync(ByLayers):
-    """As `ZenoPS`, but cuts each layer `u` to the length of the validator's `v`, and counts it in full if its
+    """As `ZenoPS`, but cuts each layer `u` to the norm of the validator's `v`, and counts it in full if its
     cosine with `v` is at least `eta`; otherwise times that cosine: what goes against `v` is reversed, and the
     less it does the less it counts. Of several that are there at once the mean is taken.
 
@@ -43,8 +43,8 @@ class ZenoPSAsync(ByLayers):
     def factor(self, value: Tensor, trusted: Tensor) -> float | None:
         """Not what is not finite, and nothing where the validator's is not, or is zero."""
         mine, theirs = value.double(), trusted.double()
-        own, length = float(mine.norm()), float(theirs.norm())
-        if not (math.isfinite(own) and 0 < length < math.inf):
+        own, norm = float(mine.norm()), float(theirs.norm())
+        if not (math.isfinite(own) and 0 < norm < math.inf):
             return None
-        cosine = float((mine / own) @ (theirs / length)) if own else 0.0
-        return min(1.0, length / own if own else 1.0) * (1.0 if cosine >= self.eta else cosine)
+        cosine = float((mine / own) @ (theirs / norm)) if own else 0.0
+        return min(1.0, norm / own if own else 1.0) * (1.0 if cosine >= self.eta else cosine)

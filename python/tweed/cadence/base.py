@@ -15,7 +15,7 @@ done.
 All ranks exchange together, or none: `Decision.exchange` is equal on all. Whether this rank contributes
 then is its own affair: a *silent* one takes part and contributes nothing.
 
-A cadence ignores events that mean nothing to it. One with `needs_norm` must be given the length of what there
+A cadence ignores events that mean nothing to it. One with `needs_norm` must be given the norm of what there
 is to send (`Ready`) before each poll, and how far the model moved (`StepDone.norm`). The parts of an ordered
 iteration (`IterationStarted`, `ContributionReceived`, `ServerStopped`) are for `ordered` and `server_policy`.
 """
@@ -41,14 +41,14 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class StepDone:
-    """The optimizer took a step here. `norm`: length of the update, None if nobody measured it."""
+    """The optimizer took a step here. `norm`: norm of the update, None if nobody measured it."""
 
     norm: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """All that this rank has to send is there, and its length is `norm`."""
+    """All that this rank has to send is there, and its norm is `norm`."""
 
     norm: float
 
@@ -71,8 +71,8 @@ class ContributionReceived:
     """The server has received from one more rank.
 
     Args:
-      norm: length of what the rank sent; None: it ended the iteration in silence.
-      total: length of the sum of what all ranks have sent last, this one's included.
+      norm: norm of what the rank sent; None: it ended the iteration in silence.
+      total: norm of the sum of what all ranks have sent last, this one's included.
     """
 
     norm: float | None

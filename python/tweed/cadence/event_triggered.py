@@ -15,8 +15,8 @@ class EventTriggeredState:
 
     Attributes:
       size: how many ranks contribute.
-      moved: squared lengths of the last steps, newest last.
-      norm: length of what there is to send; None: not measured since the last exchange.
+      moved: squared norms of the last steps, newest last.
+      norm: norm of what there is to send; None: not measured since the last exchange.
       stopped: one model is wanted now.
     """
 
@@ -54,7 +54,7 @@ class EventTriggered(Cadence[EventTriggeredState]):
         return EventTriggeredState()
 
     def handle(self, event: Event, state: EventTriggeredState, now: float) -> EventTriggeredState:
-        """Keeps the lengths of steps and of what there is to send."""
+        """Keeps the norms of steps and of what there is to send."""
         if isinstance(event, Joined):
             return replace(state, size=event.size)
         if isinstance(event, StepDone):

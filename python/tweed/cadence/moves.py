@@ -32,14 +32,14 @@ class Moves:
             raise UsageError(f"{self!r}: rate is above 0, share at least 0, window 1 or more")
 
     def after(self, moved: tuple[float, ...], norm: float | None) -> tuple[float, ...]:
-        """The squared lengths of the last moves after one more, of length `norm`.
+        """The squared norms of the last moves after one more, of this `norm`.
 
         Raises: UsageError if nobody measured it: the driver must, for a cadence with `needs_norm`.
         """
         if norm is None:
-            raise UsageError("this cadence decides by lengths, and was given a step without its length")
+            raise UsageError("this cadence decides by norms, and was given a step without its norm")
         return (*moved, norm * norm)[-self.window :]
 
     def allowed(self, moved: tuple[float, ...]) -> float:
-        """The length that the error of the sum may have; 0 before the first move."""
+        """The norm that the error of the sum may have; 0 before the first move."""
         return math.sqrt(self.share * math.fsum(moved)) / self.rate

@@ -24,7 +24,7 @@ class OrderedState:
     Attributes:
       pace, shift: the timer of this iteration.
       began: when this rank was ready, in seconds.
-      norm: length of what it has to send; None: it is not ready, or has ended the iteration.
+      norm: norm of what it has to send; None: it is not ready, or has ended the iteration.
       level: what the server spares; None: it has not stopped.
       stopped: one model is wanted now.
     """
@@ -69,7 +69,7 @@ class Ordered(Cadence[OrderedState]):
 
     def iteration_started(self, total: float, size: int) -> IterationStarted:
         """How an iteration of `size` ranks begins: what is as long as a rank's part of the last sum, of
-        length `total`, is sent in the middle of the window."""
+        norm `total`, is sent in the middle of the window."""
         timer = within(self.window_s, total / size if total else 1.0)
         return IterationStarted(timer.pace, timer.shift)
 

@@ -44,9 +44,9 @@ class ServerState:
       pace, shift: the iteration's timer.
       began: when it was opened, in seconds.
       ended: how many ranks have ended it.
-      shortest: length of the shortest that was sent; infinite: nothing was.
-      total: length of the sum of what all ranks have sent last.
-      moved: squared lengths of the last moves, newest last.
+      shortest: norm of the shortest that was sent; infinite: nothing was.
+      total: norm of the sum of what all ranks have sent last.
+      moved: squared norms of the last moves, newest last.
     """
 
     pace: float = 1.0
@@ -60,12 +60,12 @@ class ServerState:
 
 @dataclass(frozen=True, slots=True)
 class ServerPolicy:
-    """Stops as soon as the length of all that is withheld cannot exceed what is allowed. Give one test or the
+    """Stops as soon as the norm of all that is withheld cannot exceed what is allowed. Give one test or the
     other.
 
     Args:
       history: allows what the last moves of the model do (LAG's right-hand side); None: the other test.
-      share: allows so much of the length of the sum of what was sent last, 0 or more; needs no history.
+      share: allows so much of the norm of the sum of what was sent last, 0 or more; needs no history.
       silence: count silence as knowledge: stop as soon as the timer of anything too long would have rung. An
         iteration may then end with nothing sent. False: judge only by the last that was received.
       late_s: how long after its timer a message may come in: the way to a rank and back, differences of
@@ -90,7 +90,7 @@ class ServerPolicy:
         return ServerState()
 
     def handle(self, event: Event, state: ServerState, now: float) -> ServerState:
-        """Begins an iteration, counts who has ended it, and keeps the lengths of moves."""
+        """Begins an iteration, counts who has ended it, and keeps the norms of moves."""
         if isinstance(event, IterationStarted):
             return ServerState(event.pace, event.shift, now, 0, math.inf, state.total, state.moved)
         if isinstance(event, ContributionReceived):

@@ -29,10 +29,10 @@ def serve(
     partition: Annotated[str, typer.Option(help="iid, by_label, shards:N or dirichlet:A.")] = "iid",
     replica_key: Annotated[
         list[str] | None,
-        typer.Option(help="Key of a process that may be this hub's replica; may be repeated."),
+        typer.Option(help="Key of a process that may be this hub's standby; may be repeated."),
     ] = None,
     replica_of: Annotated[
-        str | None, typer.Option(help="KEY@HOST:PORT of a hub: be its replica, with its options.")
+        str | None, typer.Option(help="KEY@HOST:PORT of a hub: be its standby, with its options.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the run; its folder is runs/NAME.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run called --name.")] = False,
@@ -44,7 +44,7 @@ def serve(
 
     Prints the line that members type. Other machines need the same TWEED_SECRET, and the hub's address in
     the place of 0.0.0.0 or 127.0.0.1. Ctrl-C ends the hub; `--name NAME --resume` goes on from the last
-    checkpoint. A replica follows another hub, and takes over when that is gone; the hub has to list its key,
+    checkpoint. A standby follows another hub, and takes over when that is gone; the hub has to list its key,
     which is in the error if it does not.
     """
     from tweed.cli.train import RUNS
@@ -70,7 +70,7 @@ def serve(
     if replica_of is None:
         typer.echo(f"Members type: tweed join {hub.run.address}")
     else:
-        typer.echo(f"Replica of {replica_of}, at {hub.run.address}")
+        typer.echo(f"Standby of {replica_of}, at {hub.run.address}")
     typer.echo(f"{settings.task} by {strategy}, {settings.steps} commits. Folder: {folder.path}")
     try:
         hub.serve(

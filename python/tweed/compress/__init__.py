@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tweed.compress.annealed import Relaxing
 from tweed.compress.autotuner import Auto
 from tweed.compress.base import (
     Codec,
@@ -17,7 +18,7 @@ from tweed.compress.base import (
 from tweed.compress.chain import Chain
 from tweed.compress.clipped_noise import ClippedNoise
 from tweed.compress.codes import Codes
-from tweed.compress.direct import Direct
+from tweed.compress.drop_all import Nothing
 from tweed.compress.entries import Entries
 from tweed.compress.error_feedback import ErrorFeedback
 from tweed.compress.error_reset import ErrorReset
@@ -28,17 +29,16 @@ from tweed.compress.levels import Levels
 from tweed.compress.local_residual import LocalResidual
 from tweed.compress.low_rank import LowRank
 from tweed.compress.nonzero import Nonzero
-from tweed.compress.nothing import Nothing
 from tweed.compress.packet import Packet, Values, unpack
 from tweed.compress.quantise import Quantise
 from tweed.compress.random_blocks import RandomBlocks
 from tweed.compress.random_k import RandomK
 from tweed.compress.random_tensors import RandomTensors
-from tweed.compress.relaxing import Relaxing
 from tweed.compress.sign import Sign
 from tweed.compress.step_ahead import StepAhead
 from tweed.compress.threshold import Threshold
 from tweed.compress.top_k import TopK
+from tweed.compress.without_memory import Direct
 
 __all__ = [
     "Auto",

@@ -276,5 +276,5 @@ class MeasuresNorm(Protocol):
     """A memory that can measure what there is to send, for cadences that decide by it."""
 
     def pending(self, value: Tensor, state: Any) -> float:
-        """The squared length of what an exchange of `value` would have to send; changes nothing."""
+        """The squared norm of what an exchange of `value` would have to send; changes nothing."""
         ...

@@ -1,4 +1,4 @@
-"""Local differential privacy: what a worker sends is cut to a length and has noise on it."""
+"""Local differential privacy: what a worker sends is cut to a norm and has noise on it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GRID_BITS = 20  # values are multiples of the noise's deviation by about 2**20
 
 @dataclass(frozen=True, slots=True)
 class ClippedNoise:
-    """Cuts a contribution to the length `clip`, and adds normal noise with a standard deviation of
+    """Cuts a contribution to the norm `clip`, and adds normal noise with a standard deviation of
     `noise * clip` to each value, before anything else is done to it.
 
     What comes after, such as a codec or a residual, adds nothing that the noise does not cover. So the hub,
@@ -32,7 +32,7 @@ class ClippedNoise:
     the worker computed on: for any two data sets that it could have.
 
     Args:
-      clip: the most length that is sent, in the units of what is exchanged.
+      clip: the largest norm that is sent, in the units of what is exchanged.
       noise: 0: none, and no privacy.
 
     Raises: UsageError for settings that cannot be.
@@ -58,11 +58,11 @@ class ClippedNoise:
           source: of the noise.
         """
         double = value.double()
-        length = float(double.norm())
-        if not math.isfinite(length):
+        norm = float(double.norm())
+        if not math.isfinite(norm):
             double.zero_()
-        elif length > self.clip:
-            double.mul_(self.clip / length)
+        elif norm > self.clip:
+            double.mul_(self.clip / norm)
         if self.noise:
             deviation = self.noise * self.clip
             double.add_(_normal(source, len(double)).to(double.device), alpha=deviation)

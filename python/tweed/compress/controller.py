@@ -31,7 +31,7 @@ _LARGEST = 2.0**127  # a threshold beyond would be found by nothing
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class ThresholdController:
     """What is kept of one tensor from turn to turn.
 
     Args:
@@ -40,11 +40,11 @@ class Hold:
       credit: values that were asked for and not yet sent: fractions of a value, and what a turn lacked.
 
     Example:
-      >>> hold = Hold()
-      >>> hold.budget(2.5)
+      >>> controller = ThresholdController()
+      >>> controller.budget(2.5)
       2
-      >>> hold = hold.after(2.5, budget=2, found=0, sent=2, least=1.0)
-      >>> 0 < hold.tau < 1.0, hold.credit, hold.budget(2.5)
+      >>> controller = controller.after(2.5, budget=2, found=0, sent=2, least=1.0)
+      >>> 0 < controller.tau < 1.0, controller.credit, controller.budget(2.5)
       (True, 0.5, 3)
     """
 
@@ -56,7 +56,7 @@ class Hold:
         """How many values may be sent this turn, where `asked` are on average."""
         return math.floor(asked + self.credit + 1e-9)
 
-    def after(self, asked: float, budget: int, found: int, sent: int, least: float) -> Hold:
+    def after(self, asked: float, budget: int, found: int, sent: int, least: float) -> ThresholdController:
         """What is kept for the next turn.
 
         Args:
@@ -70,7 +70,7 @@ class Hold:
         credit = min(max(0.0, asked + self.credit - sent), max((CAP - 1) * asked, 1.0))
         searched = CAP * found < budget
         if not sent:
-            return Hold(TINY if searched else self.tau, self.slope, credit)
+            return ThresholdController(TINY if searched else self.tau, self.slope, credit)
         slope, tau = self.slope, least
         if found > sent and least > self.tau > 0:  # two points of the line
             seen = math.log(found / sent) / math.log(least / self.tau)
@@ -78,4 +78,4 @@ class Hold:
         if sent < budget:  # all candidates were sent; after a search, all that is not zero
             tau = TINY if searched else self.tau
         tau *= (sent / (AIM * max(budget, asked))) ** (1 / slope)
-        return Hold(min(max(tau, TINY), _LARGEST), slope, credit)
+        return ThresholdController(min(max(tau, TINY), _LARGEST), slope, credit)

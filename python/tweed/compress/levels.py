@@ -1,4 +1,4 @@
-"""Levels of a block's length (QSGD)."""
+"""Levels of a block's norm (QSGD)."""
 
 from __future__ import annotations
 

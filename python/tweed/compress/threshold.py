@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tweed.compress.base import Spec, Turn
 from tweed.compress.checks import check_density, count_of
-from tweed.compress.controller import CAP, TINY, Hold
+from tweed.compress.controller import CAP, TINY, ThresholdController
 from tweed.compress.entries import Entries, joined, parted
 from tweed.compress.packet import HEADER_BYTES, Packet, Values
 from tweed.errors import UsageError
@@ -28,7 +28,7 @@ class Thresholds:
     Args:
       taus: `[tensors]` float64, of each tensor; 0 sends all of it, or is not yet known.
       until: the step at which they are to be found anew.
-      slopes, credits: as `taus`, see `controller.Hold`; of no account where thresholds live on.
+      slopes, credits: as `taus`, see `controller.ThresholdController`; unused where thresholds live on.
     """
 
     taus: Tensor
@@ -37,10 +37,10 @@ class Thresholds:
     credits: Tensor
 
     @property
-    def holds(self) -> list[Hold]:
+    def controllers(self) -> list[ThresholdController]:
         """What the controller knows of each tensor."""
         columns = (self.taus.tolist(), self.slopes.tolist(), self.credits.tolist())
-        return [Hold(*row) for row in zip(*columns, strict=True)]
+        return [ThresholdController(*row) for row in zip(*columns, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Threshold:
 
     def start(self, spec: Spec) -> Thresholds:
         """Thresholds are found at the first turn."""
-        return _state([Hold() for _ in self._sizes(spec)])
+        return _state([ThresholdController() for _ in self._sizes(spec)])
 
     def encode(
         self, value: Tensor, state: Thresholds, turn: Turn, error: Tensor | None = None
@@ -106,30 +106,32 @@ class Threshold:
         if self.lifespan:
             parts, state = self._by_life_span(value, state, turn, error)
         else:
-            parts, holds = [], []
-            for (mine, left), hold in zip(parted(value, error, sizes), state.holds, strict=True):
-                part, hold = self._held(mine, left, hold)
+            parts, controllers = [], []
+            for (mine, left), controller in zip(parted(value, error, sizes), state.controllers, strict=True):
+                part, controller = self._held(mine, left, controller)
                 parts.append(part)
-                holds.append(hold)
-            state = _state(holds)
+                controllers.append(controller)
+            state = _state(controllers)
         return _all_if_shorter(joined(parts, sizes), value, error), state
 
-    def _held(self, value: Tensor, error: Tensor | None, hold: Hold) -> tuple[Chosen, Hold]:
+    def _held(
+        self, value: Tensor, error: Tensor | None, controller: ThresholdController
+    ) -> tuple[Chosen, ThresholdController]:
         """What is sent of one tensor, and what its controller makes of it."""
         from tweed.compress.native import sparse
 
         if self._dense(value.numel()):
-            return sparse.threshold(value, 0.0, error), hold
+            return sparse.threshold(value, 0.0, error), controller
         asked = self.density * value.numel()
-        budget, found = hold.budget(asked), 0
-        if not budget or not hold.tau:
+        budget, found = controller.budget(asked), 0
+        if not budget or not controller.tau:
             indices, values = _nonzero(sparse.top_k(value, budget, error))
         else:
-            indices, values, found = sparse.largest_above(value, hold.tau, budget, error)
-            if CAP * found < budget and hold.tau > TINY:
+            indices, values, found = sparse.largest_above(value, controller.tau, budget, error)
+            if CAP * found < budget and controller.tau > TINY:
                 indices, values = _found_anew(indices, values, value, budget, error)
         least = float(values.abs().min()) if len(values) else 0.0
-        return (indices, values), hold.after(asked, budget, found, len(values), least)
+        return (indices, values), controller.after(asked, budget, found, len(values), least)
 
     def _by_life_span(
         self, value: Tensor, state: Thresholds, turn: Turn, error: Tensor | None
@@ -140,7 +142,10 @@ class Threshold:
             if error is not None:
                 value.add_(error)
                 error.zero_()
-            state = _state([Hold(tau) for tau in self._searched(value, turn.spec)], turn.step + self.lifespan)
+            state = _state(
+                [ThresholdController(tau) for tau in self._searched(value, turn.spec)],
+                turn.step + self.lifespan,
+            )
         tensors = zip(parted(value, error, self._sizes(turn.spec)), state.taus.tolist(), strict=True)
         return [sparse.threshold(mine, tau, left) for (mine, left), tau in tensors], state
 
@@ -185,11 +190,11 @@ class Threshold:
         return spec.sizes if self.per_tensor else (spec.numel,)
 
 
-def _state(holds: Sequence[Hold], until: int = 0) -> Thresholds:
+def _state(controllers: Sequence[ThresholdController], until: int = 0) -> Thresholds:
     import torch
 
     taus, slopes, credits = (
-        torch.tensor([getattr(hold, name) for hold in holds], dtype=torch.float64)
+        torch.tensor([getattr(controller, name) for controller in controllers], dtype=torch.float64)
         for name in ("tau", "slope", "credit")
     )
     return Thresholds(taus, until, slopes, credits)

@@ -20,7 +20,7 @@ from tweed.elastic.settings import Elastic
 from tweed.errors import DeadlineExceeded, PeerLost, TweedError, UsageError
 from tweed.exchange.store import reach_store, reading, split_place, text, value, whole
 from tweed.links.address import Credentials, HubAddress
-from tweed.links.calling import opened
+from tweed.links.client import opened
 
 log = logging.getLogger("tweed")
 

@@ -19,7 +19,7 @@ from tweed.elastic.witness_election import Candidacy
 from tweed.errors import DataError, UsageError
 from tweed.files import write_atomic
 from tweed.links.address import Credentials
-from tweed.links.calling import opened
+from tweed.links.client import opened
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from tweed.elastic.control import MOST_BYTES
 from tweed.elastic.messages import TEXT, Candidate, Hello, Known, packed, read
 from tweed.errors import DataError, UsageError
 from tweed.links.address import Credentials, HubAddress
-from tweed.links.calling import opened
+from tweed.links.client import opened
 from tweed.links.dialer import Dialer
 
 log = logging.getLogger("tweed")

@@ -12,7 +12,7 @@ communicator        the process group: start, wait, count; `engine` is what the 
 finite              flags before anything is compressed: who contributes, and is it finite
 gradients           reducers of gradients: summed on the way, compressed, or as the autotuner chooses
 factors             reducer of matrices that are products of few rows; `factor_record` knows which are
-ordered             reducer of single messages in the order of their length, over `p2p`
+ordered             reducer of single messages in the order of their norm, over `p2p`
 gradient_form       in which form such a message carries a gradient
 model_averaging     exchange after steps: of models as they are; `movement`: of movements, by a memory
 transfers           one buffer through a memory, a codec and the network, as a coroutine

@@ -41,7 +41,7 @@ class Exchange(Protocol):
         """Raises NonFinite if gradients of the last exchange were not finite, and still are not."""
 
     def after_step(self, norm: float | None) -> None:
-        """The optimizer has gone a step of length `norm`; None: nobody measured it."""
+        """The optimizer has gone a step of this `norm`; None: nobody measured it."""
 
     def finish(self) -> None:
         """Makes the model equal on all ranks. Training may go on."""

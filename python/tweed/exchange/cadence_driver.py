@@ -1,4 +1,4 @@
-"""A run's cadence in real time, and the length of steps for cadences that decide by it."""
+"""A run's cadence in real time, and the norm of steps for cadences that decide by it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CadenceDriver:
       rank, size: which of the ranks that contribute this one is, and how many there are.
 
     Attributes:
-      needs_norm: it must be given the length of what there is to send, and of each step.
+      needs_norm: it must be given the norm of what there is to send, and of each step.
       silent: this rank contributes nothing to the exchange that was decided last.
     """
 
@@ -52,7 +52,7 @@ class CadenceDriver:
         self._state = replace(self._cadence.start(), **state)
 
 
-class StepLength:
+class StepNorm:
     """Measures steps of `params`, as they are at each. Cost: a copy of them, and two passes per step."""
 
     def __init__(self, params: Iterable[Tensor]) -> None:

@@ -104,7 +104,7 @@ def _flags(bucket: Bucket, given: Sequence[bool], rank: int) -> list[int]:
     return flags
 
 
-def spoil(bucket: Bucket, bad: Sequence[int | None]) -> None:
+def fill_nan(bucket: Bucket, bad: Sequence[int | None]) -> None:
     """Makes tensors NaN that are not finite on some rank, and all others zero: equal on all ranks."""
     bucket.flat.zero_()
     for view, rank in zip(bucket.views, bad, strict=True):

@@ -26,7 +26,7 @@ from tweed.exchange.autotuner import AutotunedBuffers, make_buffers
 from tweed.exchange.bucket import Bucket, GradientBucket, room
 from tweed.exchange.cadence_driver import CadenceDriver
 from tweed.exchange.communicator import Communicator
-from tweed.exchange.finite import FiniteFlags, all_reduce_flags, spoil
+from tweed.exchange.finite import FiniteFlags, all_reduce_flags, fill_nan
 from tweed.exchange.verdicts import Verdict, check_verdicts, other_steps, refusal
 
 log = logging.getLogger("tweed")
@@ -205,7 +205,7 @@ class CompressedGradients(GradientReducer):
             self._trouble = None
             self._exchange(broken=self._comm.rank in flags.broken)
         else:
-            self._spoil(flags)
+            self._fill_nan(flags)
         return [
             self._contributed(gradients, by_any)
             for gradients, by_any in zip(self.buckets, flags.given, strict=True)
@@ -243,9 +243,9 @@ class CompressedGradients(GradientReducer):
         for gradients, update in zip(self.buckets, updates, strict=True):
             gradients.bucket.values.copy_(update.delta)
 
-    def _spoil(self, flags: FiniteFlags) -> None:
+    def _fill_nan(self, flags: FiniteFlags) -> None:
         for gradients, bad in zip(self.buckets, flags.bad, strict=True):
-            spoil(gradients.bucket, bad)
+            fill_nan(gradients.bucket, bad)
 
     def check_finite(self) -> None:
         trouble, self._trouble = self._trouble, None

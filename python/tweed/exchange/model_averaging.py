@@ -59,7 +59,7 @@ class BetweenSteps:
     def finish(self) -> None:
         self._cadence.handle(Stop())
         self._maybe_exchange()
-        self.unite()
+        self.synchronize()
         self.differs = False
 
     def average(self, tensors: list[Tensor]) -> list[Tensor]:
@@ -80,7 +80,7 @@ class BetweenSteps:
         """Exchanges the models now."""
         raise NotImplementedError  # each subclass has its own
 
-    def unite(self) -> None:
+    def synchronize(self) -> None:
         """Makes models equal on all ranks that differ still, or again, as a loop has moved them by hand."""
         raise NotImplementedError  # each subclass has its own
 
@@ -126,7 +126,7 @@ class ModelExchange(BetweenSteps):
         self._comm.end_exchange()
 
     @torch.no_grad()
-    def unite(self) -> None:
+    def synchronize(self) -> None:
         self._average_unless_equal(lambda param: True)
 
     def _average_unless_equal(self, may_be_equal: Callable[[Tensor], bool]) -> None:

@@ -73,7 +73,7 @@ class MovementExchange(BetweenSteps):
         return [[self._params[name].detach() for name in names] for names in self._names]
 
     def after_step(self, norm: float | None) -> None:
-        """A cadence that goes by the length of what there is to send learns it first."""
+        """A cadence that goes by the norm of what there is to send learns it first."""
         if self._cadence.needs_norm:
             self._cadence.handle(Ready(self._values.pending_norm(self._measure())))
         super().after_step(norm)
@@ -141,7 +141,7 @@ class MovementExchange(BetweenSteps):
         return [*(by_index[index] for index in range(len(by_index))), *tensors[len(by_index) :]]
 
     @torch.no_grad()
-    def unite(self) -> None:
+    def synchronize(self) -> None:
         self._take_moved_by_hand()
         if self._replicas_diverge:
             for reference in self._references:

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from tweed.aggregate import Aggregate, Arrival, Question, concluded
-from tweed.aggregate.before import Before
 from tweed.aggregate.bounded import Bounded
+from tweed.aggregate.preprocess import Preprocess
 from tweed.compress import Packet
 from tweed.compress.packet import ByteRanges
 from tweed.strategy import Strategy
@@ -74,12 +74,12 @@ class Owners:
         return self.aggregate.in_network == "mean"
 
     def can_do_without(self, broken: int) -> bool:
-        """Whether the rule bears it that this many contributions, which are not finite, are left out."""
+        """Whether the rule tolerates that this many contributions, which are not finite, are left out."""
         rule, most = self.aggregate, (self.contributors - 1) // 2
-        while isinstance(rule, Before):
+        while isinstance(rule, Preprocess):
             rule = rule.then
         if isinstance(rule, Bounded):
-            most = min(most, rule.hostile(self.contributors))
+            most = min(most, rule.byzantine(self.contributors))
         return not self.linear and broken <= most
 
     @property

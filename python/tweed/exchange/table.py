@@ -15,8 +15,8 @@ from torch import Tensor
 from tweed.cadence import ByShards, Ordered
 from tweed.compress import Direct, Identity, LazyAggregation
 from tweed.exchange.base import Exchange
-from tweed.exchange.by_shards.gradients import ShardGradients
 from tweed.exchange.cadence_driver import CadenceDriver
+from tweed.exchange.coded_steps.gradients import CodedGradients
 from tweed.exchange.communicator import Communicator
 from tweed.exchange.factor_record import FactorRecord
 from tweed.exchange.factors import FactoredGradients
@@ -63,11 +63,11 @@ def _ordered(parts: Parts, groups: Groups) -> GradientReducer:
     return OrderedGradients(local_buckets(groups), parts.comm, cadence, server.rank, memory)
 
 
-def _by_shards(parts: Parts, groups: Groups) -> GradientReducer:
+def _coded_steps(parts: Parts, groups: Groups) -> GradientReducer:
     server, cadence, memory = parts.strategy.collective, parts.strategy.cadence, parts.strategy.memory
     assert server is not None and isinstance(cadence, ByShards)  # the strategy was checked
     assert isinstance(memory, Direct | None)
-    return ShardGradients(local_buckets(groups), parts.comm, cadence, server.rank, memory)
+    return CodedGradients(local_buckets(groups), parts.comm, cadence, server.rank, memory)
 
 
 def _factored(parts: Parts, groups: Groups) -> GradientReducer:
@@ -91,7 +91,7 @@ def _summed(parts: Parts, groups: Groups) -> GradientReducer:
 _Reducer = Callable[[Parts, Groups], GradientReducer]
 _REDUCERS: tuple[tuple[Callable[[Strategy], bool], _Reducer], ...] = (
     (lambda s: s.cadence.keeps_last, _ordered),
-    (lambda s: s.cadence.redundant, _by_shards),
+    (lambda s: s.cadence.redundant, _coded_steps),
     (lambda s: s.exchange == "factors", _factored),
     (lambda s: s.memory is not None and s.memory.autotuned and _may_sum(s), _autotuned),
     (lambda s: not s.is_plain_sum, _compressed),

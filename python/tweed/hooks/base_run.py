@@ -14,7 +14,7 @@ from tweed.cadence import StepDone
 from tweed.collective import Plan
 from tweed.errors import StrategyError, UsageError
 from tweed.exchange.base import Exchange
-from tweed.exchange.cadence_driver import StepLength
+from tweed.exchange.cadence_driver import StepNorm
 from tweed.exchange.checkpoint import FORMAT, check_format, check_other_ranks
 from tweed.exchange.context import Context
 from tweed.exchange.losses import Delivered
@@ -49,7 +49,7 @@ class BaseRun:
         owners = self._context.owners
         proximal = strategy.cadence.proximal if owners.contributes else 0.0
         self._proximal = Proximal(self._params.values(), proximal) if proximal else None
-        self._length = StepLength(self._params.values()) if self._cadence.needs_norm else None
+        self._step_norm = StepNorm(self._params.values()) if self._cadence.needs_norm else None
         self._optimizers = Optimizers(setup.optimizers, self._params)
         self._optimizers.watch(self._before_step, self._after_step)
         self._no_ddp = advice.RefuseDdp(self._model, self._params)
@@ -77,8 +77,8 @@ class BaseRun:
             )
         if not self._exchange_looks:
             self._look()
-        if self._length is not None:
-            self._length.begin()
+        if self._step_norm is not None:
+            self._step_norm.begin()
         early = self.strategy.hub or (self.strategy.cadence if self._proximal else None)
         fused = any(getattr(one, "grad_scale", None) is not None for one in self._optimizers)
         if early is not None and (has_closure or fused):
@@ -124,7 +124,7 @@ class BaseRun:
     def _after_step(self) -> None:
         self._check_finite()  # of the backward passes of a closure
         self.stats.steps += 1
-        norm = self._length.measure() if self._length else None
+        norm = self._step_norm.measure() if self._step_norm else None
         self._cadence.handle(StepDone(norm))
         before = self.stats.exchanges
         self._exchange.after_step(norm)

@@ -22,7 +22,7 @@ from torch.nn.modules.module import (
 
 from tweed.errors import UsageError
 from tweed.exchange.bucket import GradientBucket, assign, item
-from tweed.exchange.by_shards.gradients import ShardGradients
+from tweed.exchange.coded_steps.gradients import CodedGradients
 from tweed.exchange.context import Context
 from tweed.exchange.gradients import GradientReducer, Groups
 from tweed.exchange.shards import is_spread, local, spread_as
@@ -344,7 +344,7 @@ class GradientExchange:
 
     def shards(self) -> Iterator[Any]:
         """This rank's tasks in a step, as `Run.shards` has them; the reducer gets each one's gradient."""
-        assert isinstance(self.reducer, ShardGradients)  # the caller looked
+        assert isinstance(self.reducer, CodedGradients)  # the caller looked
         paused, self.paused = self.paused, True
         try:
             for task in self.reducer.tasks():

@@ -15,7 +15,7 @@ from tweed.hub.aggregator.link import AggregatorLink
 from tweed.hub.keyed.member_link import MemberLink
 from tweed.hub.links.base import HubLink
 from tweed.links.address import Credentials, HubAddress
-from tweed.links.calling import opened
+from tweed.links.client import opened
 from tweed.strategy import Strategy
 
 _ALONE = (

@@ -26,11 +26,11 @@ from tweed.hub.live.trusted import TrustedLoss
 from tweed.hub.metrics import MetricsSource
 from tweed.hub.run import HubServerRun
 from tweed.hub.snapshot import Site
-from tweed.hub.standby.options import ask_replica, bound, check_replicas
+from tweed.hub.standby.options import ask_standby, bound, check_standby
 from tweed.hub.standby.replication import Replication, Side
 from tweed.hub.standby_run import Following
 from tweed.links.address import Credentials, HubAddress
-from tweed.links.calling import opened
+from tweed.links.client import opened
 from tweed.strategy import Strategy
 from tweed.torch.options import Options
 
@@ -55,7 +55,7 @@ class HubRun(HubServerRun):
 
     Attributes:
       address: "KEY@host:port", for members.
-      replication: what went to replicas, in bytes: `log_bytes` and `state_bytes`.
+      replication: what went to standbys, in bytes: `log_bytes` and `state_bytes`.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class HubRun(HubServerRun):
         _check_members(listening)
         follows = listening.replica_of is not None
         if follows or listening.replicas:
-            check_replicas(strategy, listening.listen, follows)
+            check_standby(strategy, listening.listen, follows)
         divergence = bound(listening.divergence, optimizer)
         options = Options.resolve(None).metrics_options()
         credentials = Credentials.of(listening.key_file)
@@ -73,7 +73,7 @@ class HubRun(HubServerRun):
         record = Path(f"{credentials.key_file}.replica") if credentials.key_file else None
         if not follows and record is not None and record.exists():
             try:
-                ask_replica(self._sockets, record)
+                ask_standby(self._sockets, record)
             except BaseException:
                 self._sockets.close()  # and lets go of the key file
                 raise
@@ -121,14 +121,14 @@ class HubRun(HubServerRun):
         after: Callable[[int], None] = lambda version: None,
         log: str | os.PathLike[str] | None = None,
     ) -> None:
-        """See `Run.serve`. A replica first follows its hub: it calls `after` for each commit that it applies,
+        """See `Run.serve`. A standby first follows its hub: it calls `after` for each commit that it applies,
         and serves when the hub is gone; it returns when the hub has ended training.
 
-        Raises: Superseded if the replica of this hub has taken over; UsageError for a log at a replica, which
-          could not be replayed: what a replica counts first its hub was told.
+        Raises: Superseded if the standby of this hub has taken over; UsageError for a log at a standby, which
+          could not be replayed: what a standby counts first its hub was told.
         """
         if self._following is not None and log is not None:
-            raise UsageError(f"serve: log={str(log)!r}: a replica keeps none; name one at its hub")
+            raise UsageError(f"serve: log={str(log)!r}: a standby keeps none; name one at its hub")
         if self._following is None or self._following.follow(self._optimizers.step, after):
             super().serve(steps, trusted, commits, after, log)
 

@@ -52,12 +52,12 @@ def serve(  # noqa: PLR0913 - options of a user, by their names
       most: so many members at a time; None: any number.
       fewest: no task is handed out before so many are there.
       job: what members that ask are to do (`tweed join`).
-      replicas: keys of processes that may be this hub's replica, one at a time; empty: none.
-      replica_of: "KEY@host:port" of a hub: this process is its replica, applies what that commits, and is the
+      replicas: keys of processes that may be this hub's standby, one at a time; empty: none.
+      replica_of: "KEY@host:port" of a hub: this process is its standby, applies what that commits, and is the
         hub when that is gone. It is given the same strategy and `fewest`; `listen` has to be an address by
         which members reach it.
-      divergence: the length by which the hub's model may be ahead of what its replica can have, as far as
-        norms tell that beforehand; where a contribution could break it, its copy goes to the replica first.
+      divergence: the norm by which the hub's model may be ahead of what its standby can have, as far as
+        norms tell that beforehand; where a contribution could break it, its copy goes to the standby first.
         Infinite: none does.
 
     Returns: a `Run` that serves; see `HubRun` for the members, and who may be one.
@@ -66,13 +66,13 @@ def serve(  # noqa: PLR0913 - options of a user, by their names
       UsageError: the address cannot be had, or is open to strangers; or model and optimizer do not belong
         together.
       StrategyError: the strategy has no hub, or names a transport, which only groups have; or there is to be
-        a replica, and the strategy's rule is no sum.
-      Superseded: this hub, with its `key_file`, had a replica when its process ended, which has taken over.
-      PeerLost, ShapeMismatch: the hub that this process is to be the replica of is not there, or trains
+        a standby, and the strategy's rule is no sum.
+      Superseded: this hub, with its `key_file`, had a standby when its process ended, which has taken over.
+      PeerLost, ShapeMismatch: the hub that this process is to be the standby of is not there, or trains
         something else.
 
-    Cost: of a replica, at the hub one transfer of the state, and 64 bytes for each contribution; its members
-      send each contribution twice, and keep it until the replica has it.
+    Cost: of a standby, at the hub one transfer of the state, and 64 bytes for each contribution; its members
+      send each contribution twice, and keep it until the standby has it.
     """
     from tweed.hub.process_run import HubRun, Listening
 

@@ -1,4 +1,4 @@
-"""What is trained at a hub or at its replica, and all of it as bytes."""
+"""What is trained at a hub or at its standby, and all of it as bytes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Site:
     """See above.
 
     Attributes:
-      model, optimizer: at a replica with the hub's parameters and state, once these have come.
+      model, optimizer: at a standby with the hub's parameters and state, once these have come.
       server: the exchange of this run.
       place: "host:port", where it listens.
-      terms: all that hub, replica and members must agree on, a line each.
+      terms: all that hub, standby and members must agree on, a line each.
     """
 
     model: nn.Module
@@ -41,7 +41,7 @@ class Site:
 
     def snapshot(self) -> bytes:
         """All that another process needs to go on from here, between two commits."""
-        known = self.server.hub.replica_state()
+        known = self.server.hub.standby_state()
         state = {
             "version": known["version"],
             "last": known["last"],
@@ -52,15 +52,15 @@ class Site:
         return bytes(packed(state))
 
     def load(self, data: bytes) -> dict[int, int] | None:
-        """Goes on from the hub's, at a replica. Returns of each member the number of its last task that is in
-        the model; None: the replica is ahead of it. Raises DataError if it cannot be read."""
+        """Goes on from the hub's, at a standby. Returns of each member the number of its last task that is in
+        the model; None: the standby is ahead of it. Raises DataError if it cannot be read."""
         state = unpacked(data)
-        replica = self.server.replica
-        assert replica is not None  # it follows
-        if state["version"] < replica.version:
+        standby = self.server.standby
+        assert standby is not None  # it follows
+        if state["version"] < standby.version:
             return None
         known = {"version": state["version"], "last": state["last"]}
-        replica.load(known | {"gathered": replica.aggregate.start(), "units": 0})
+        standby.load(known | {"gathered": standby.aggregate.start(), "units": 0})
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.server.models.load(state["codec"])

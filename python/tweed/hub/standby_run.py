@@ -1,4 +1,4 @@
-"""A replica, live: it follows a hub, and is the hub when that is gone.
+"""A standby, live: it follows a hub, and is the hub when that is gone.
 
     STATE, LOG          from the hub        the machine of `hub/standby` applies what it can
     COPY, SUM           from members        kept until its entry comes; HAVE to the member, HELD to the hub
@@ -24,21 +24,21 @@ from tweed.hub.keyed.hub_links import KeyedLinks
 from tweed.hub.snapshot import Site
 from tweed.hub.standby.link import WINDOW
 from tweed.hub.standby.replication import Replication
-from tweed.hub.standby.succession import Rank, Successor
+from tweed.hub.standby.succession import Successor, SuccessorState
 from tweed.hub.wire import bodies, control
 from tweed.hub.wire.control import Control, Kind
 from tweed.hub.wire.head import HEAD
-from tweed.links import greetings
+from tweed.links import hello
 from tweed.links.address import HubAddress
-from tweed.links.calling import ask
+from tweed.links.client import ask
 from tweed.links.dialer import Dialer
 
 log = logging.getLogger("tweed")
-#: An entry of the log that waits so long for a copy makes the replica ask for the hub's state.
+#: An entry of the log that waits so long for a copy makes the standby ask for the hub's state.
 _STALL_S = 5.0
 #: The same, if the link has ended to whoever has it.
 _GONE_S = 0.5
-#: A caller that is no member, as far as this replica knows, waits so long for the hub to say that it is one.
+#: A caller that is no member, as far as this standby knows, waits so long for the hub to say that it is one.
 _PATIENCE_S = 30.0
 
 
@@ -51,7 +51,7 @@ class Following:
       site: what is trained here.
       members, replication: of this process, for when it is the hub.
 
-    Raises: UsageError, ShapeMismatch or PeerLost if the hub does not take it as its replica.
+    Raises: UsageError, ShapeMismatch or PeerLost if the hub does not take it as its standby.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Following:
     ) -> None:
         self._sockets, self._hub, self._site = sockets, hub, site
         self._links, self._replication = members, replication
-        self._replica, self._successor = site.server.follow(), Successor()
+        self._standby, self._successor = site.server.follow(), Successor()
         self._dialer = Dialer(sockets, hub)
         self._asking: dict[int, tuple[str, Mapping[str, Any] | None, float]] = {}  # key, question, since when
         self._member_of: dict[int, int] = {}  # by link
@@ -86,17 +86,17 @@ class Following:
 
         Returns: whether it is.
         """
-        while self._site.server.replica is not None:
+        while self._site.server.standby is not None:
             wait_s = 0.5 if self._hub_link is not None else self._call()
             for link, what in self._sockets.next(wait_s):
                 self._event(link, what)
             self._end_silent()
             self._apply(step, after)
             self._ask_if_stalled(time.monotonic())
-            if self._successor.rank is Rank.SERVING:
+            if self._successor.state is SuccessorState.SERVING:
                 self._take_over()
                 return True
-            if self._replica.version >= self._finished or (
+            if self._standby.version >= self._finished or (
                 self._hub_link is None and self._finished < math.inf
             ):
                 self._end()
@@ -111,27 +111,27 @@ class Following:
 
     def _question(self, **more: Any) -> dict[str, Any]:
         """What the hub hears first."""
-        whole = self._successor.rank is not Rank.EMPTY
+        whole = self._successor.state is not SuccessorState.EMPTY
         said = {
             "ask": "replica",
-            "terms": greetings.digest(self._site.terms),
+            "terms": hello.digest(self._site.terms),
             "fewest": self._links.fewest,
             "listen": self._site.place,
             "appointment": self._successor.appointment if whole else 0,
-            "version": self._replica.version,
+            "version": self._standby.version,
         }
         return said | more
 
     def _introduce(self) -> None:
-        """Over a link to the hub that is new. Raises as the class if that does not take this replica."""
+        """Over a link to the hub that is new. Raises as the class if that does not take this standby."""
         assert self._hub_link is not None  # it is new
         answer, more = ask(self._sockets, self._hub_link, self._question(), lambda event: self._event(*event))
         if "terms" in answer:
-            why = greetings.difference(self._site.terms, answer["terms"])
+            why = hello.difference(self._site.terms, answer["terms"])
             raise ShapeMismatch(f"the hub at {self._hub.place} trains something else: {why}")
         if "replica" not in answer:
             raise UsageError(
-                f"the hub at {self._hub.place} does not take this process as its replica: "
+                f"the hub at {self._hub.place} does not take this process as its standby: "
                 f"{answer.get('refused')} (a hub lists it by replicas=[{self._sockets.key!r}], or "
                 f"--replica-key {self._sockets.key})"
             )
@@ -206,7 +206,7 @@ class Following:
             self._load(bytes(message.body))
         elif message.kind is Kind.LOG:
             for entry in control.entries_of(message.body):
-                self._replica.handle(entry)
+                self._standby.handle(entry)
         elif message.kind is Kind.FINISHED:
             self._finished = message.number
 
@@ -233,7 +233,7 @@ class Following:
         self._successor.filled()
         for member, number in last.items():
             self._tell(member, Kind.KEPT, number)
-        log.info("this replica has version %d of the hub at %s", self._replica.version, self._hub.place)
+        log.info("this standby has version %d of the hub at %s", self._standby.version, self._hub.place)
 
     def _to_hub(self, kind: Kind, number: int = 0, *values: float) -> None:
         if self._hub_link is not None:
@@ -244,7 +244,7 @@ class Following:
     def _from_caller(self, link: int, data: bytearray) -> None:
         if link in self._asking:
             key, _, since = self._asking[link]
-            question = greetings.read(data)
+            question = hello.read(data)
             self._asking[link] = key, question, since
             self._answer(link, key, question)
         elif link in self._member_of:
@@ -255,10 +255,10 @@ class Following:
         if question.get("ask") == "restarted" and key == self._hub.key:
             serves = self._successor.hub_restarted()
             answer: dict[str, Any] = {"serves": self._replication.generation + 1 if serves else None}
-            self._sockets.send(link, greetings.packed(answer))
+            self._sockets.send(link, hello.packed(answer))
         elif "copies" not in question:
-            answer = {"refused": f"this is the replica of the hub at {self._hub}: call that"}
-            self._sockets.send(link, greetings.packed(answer))
+            answer = {"refused": f"this is the standby of the hub at {self._hub}: call that"}
+            self._sockets.send(link, hello.packed(answer))
         elif key in self._links.numbers:
             self._let_in(link, self._links.numbers[key])
 
@@ -268,8 +268,8 @@ class Following:
         self._gone.discard(member)
         room = max(self._links.most_bytes, bodies.most_sum_bytes(self._links.numel))
         self._sockets.allow(link, HEAD.size + room)
-        self._sockets.send(link, greetings.packed({"member": member}))
-        self._tell(member, Kind.KEPT, self._replica.last.get(member, 0))
+        self._sockets.send(link, hello.packed({"member": member}))
+        self._tell(member, Kind.KEPT, self._standby.last.get(member, 0))
 
     def _from_member(self, link: int, member: int, message: Control) -> None:
         if message.kind is Kind.LOST:
@@ -280,25 +280,25 @@ class Following:
         elif message.kind is Kind.SUM:
             self._added_up(member, message)
         else:
-            raise DataError(f"a member says {message.kind.name} to a replica")
+            raise DataError(f"a member says {message.kind.name} to a standby")
 
     def _copied(self, member: int, message: Control) -> None:
         """Keeps a copy; a member that sends more than it may is cut off."""
-        held = [number for number in self._held[member] if self._replica.holds((member, number))]
+        held = [number for number in self._held[member] if self._standby.holds((member, number))]
         if len(held) >= 2 * WINDOW:
             raise DataError(f"{len(held)} copies of its contributions are here, and it sends one more")
-        self._replica.handle(control.copy_of(member, message))
+        self._standby.handle(control.copy_of(member, message))
         self._held[member] = [*held, message.number]
         self._tell(member, Kind.HAVE, message.number)
         self._to_hub(Kind.HELD, message.number, member)
 
     def _added_up(self, member: int, message: Control) -> None:
         """Keeps a sum that `member` has formed. Where there is no room, it comes with the hub's state."""
-        held = [group for group in self._sums[member] if self._replica.holds((group, member, 0))]
+        held = [group for group in self._sums[member] if self._standby.holds((group, member, 0))]
         if len(held) >= 2 * WINDOW:
             return
         copy = control.sum_of(member, message, self._links.numel)
-        self._replica.handle(copy)
+        self._standby.handle(copy)
         self._sums[member] = [*held, message.number]
         self._tell(member, Kind.HAVE_SUM, message.number)
         for one, number in copy.tasks:
@@ -312,7 +312,9 @@ class Following:
 
     def _apply(self, step: Callable[[], None], after: Callable[[int], None]) -> None:
         """All entries whose copies are there."""
-        while self._successor.rank is not Rank.EMPTY and (found := self._replica.poll()) is not None:
+        while (
+            self._successor.state is not SuccessorState.EMPTY and (found := self._standby.poll()) is not None
+        ):
             made, kept = found
             self._site.server.commit(made, step)
             for one in kept:
@@ -321,16 +323,16 @@ class Following:
 
     def _ask_if_stalled(self, now: float) -> None:
         waiting, since = self._stalled
-        if self._replica.waits_for() != waiting:
-            self._stalled = self._replica.waits_for(), now
+        if self._standby.waits_for() != waiting:
+            self._stalled = self._standby.waits_for(), now
         elif waiting is not None and now - since > (_STALL_S if self._may_come() else _GONE_S):
             log.warning("version %d waits for a copy that does not come; the hub sends its state", waiting)
-            self._to_hub(Kind.LACKS, self._replica.version)
+            self._to_hub(Kind.LACKS, self._standby.version)
             self._stalled = waiting, now
 
     def _may_come(self) -> bool:
         """Whether none of those whose copies are waited for has left."""
-        return not self._replica.waits_for_whom() & self._gone
+        return not self._standby.waits_for_whom() & self._gone
 
     def _take_over(self) -> None:
         log.warning("the hub at %s is gone; this process is the hub now", self._hub.place)
@@ -340,14 +342,14 @@ class Following:
             self._tell(member, Kind.SERVES, generation)
         for link, (_, question, _) in self._asking.items():
             if question is not None and "copies" in question:
-                self._sockets.send(link, greetings.packed({"serves": generation}))
+                self._sockets.send(link, hello.packed({"serves": generation}))
         keys = {number: key for key, number in self._links.numbers.items()}
         coming = {link: keys[member] for member, link in self._link_of.items()}
         self._links.succeed(coming, {link: key for link, (key, _, _) in self._asking.items()})
         self._site.server.succeed()
         for member in self._link_of:
             self._site.server.hub.expect(member)
-        self._hub_link, self._links.herald = None, self._tell_old_hub
+        self._hub_link, self._links.announce_takeover = None, self._tell_old_hub
 
     def _tell_old_hub(self) -> None:
         """It may be there still, with its links cut: it is to end."""
@@ -355,15 +357,15 @@ class Following:
             self._hub_link = link
             self._links.ignore(link)
             question = self._question(generation=self._replication.generation)
-            self._sockets.send(link, greetings.packed(question))
+            self._sockets.send(link, hello.packed(question))
 
     def _end(self) -> None:
         """The hub has ended training."""
-        if self._replica.version < self._finished:
+        if self._standby.version < self._finished:
             log.warning(
-                "the hub has ended training with version %d, and is gone; this replica has %d",
+                "the hub has ended training with version %d, and is gone; this standby has %d",
                 self._finished,
-                self._replica.version,
+                self._standby.version,
             )
         self._to_hub(Kind.FAREWELL)
         until = time.monotonic() + 1.0

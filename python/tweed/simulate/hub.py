@@ -20,15 +20,15 @@ from tweed.hub.machine import Hub, Offer, Payload, Step, Task, Worker
 from tweed.hub.machine.actions import Abandon, Action, Ask, Tell
 from tweed.hub.machine.aggregator import Aggregator
 from tweed.hub.machine.events import Answered, Came, Event, Joined, Left, Passed, give
-from tweed.hub.machine.model_source import HandOver, Holder
+from tweed.hub.machine.model_source import HandOver, ModelSource
 from tweed.hub.machine.worker import Compute
-from tweed.hub.wire.messages import Fetch, FromHub, FromWorker, Gather, Sum, Void, control_bytes
+from tweed.hub.wire.messages import CancelGroup, FromHub, FromWorker, Gather, ModelRequest, Sum, control_bytes
 from tweed.rng import uniform
 from tweed.simulate.clock import Clock
 from tweed.simulate.links import VirtualLinks
 
-#: The hub as a node of the network, and its replica; members have numbers from 0 on.
-HUB, REPLICA = -1, -2
+#: The hub as a node of the network, and its standby; members have numbers from 0 on.
+HUB, STANDBY = -1, -2
 
 
 class Job(NamedTuple):
@@ -58,7 +58,7 @@ class Conditions:
     Args:
       members: how many.
       compute_s: for a member and its task, how long it computes.
-      hub_rate: of the hub's link, in each direction, and of a replica's.
+      hub_rate: of the hub's link, in each direction, and of a standby's.
       rates: of a member's link, up from it and down to it.
       shares: for a node, a member's number or `HUB`, and the time: the share of its rates that it has, and
         until when. It is asked again then.
@@ -102,7 +102,7 @@ class _Member:
 
     aggregator: Aggregator
     worker: Worker
-    holder: Holder
+    model_source: ModelSource
     model: Any = None
     model_bytes: int = 0
     model_s: float = 0.0
@@ -162,9 +162,9 @@ class VirtualHub:
         self._numbytes: dict[tuple[int, int], int] = {}  # of what was computed for it
         self._begun: list[_Begun] = []  # jobs of which nothing is known yet
         self._members = [
-            _Member(Aggregator(decode), self._worker(), Holder()) for _ in range(conditions.members)
+            _Member(Aggregator(decode), self._worker(), ModelSource()) for _ in range(conditions.members)
         ]
-        nodes = range(REPLICA, conditions.members)
+        nodes = range(STANDBY, conditions.members)
         self.links = VirtualLinks(self.clock, nodes, conditions.rates_at, conditions.latency_s)
         self.links.link(self.node)
         for number in range(conditions.members):
@@ -225,7 +225,7 @@ class VirtualHub:
         member.aggregator.unlinked()
         if uniform(conditions.seed, 2, number, life) < conditions.crashes:
             member.worker, member.aggregator = self._worker(), Aggregator(self._decode)
-            member.holder = Holder()
+            member.model_source = ModelSource()
             self._learn_begun()
             self._forget(number)
         if self.alive:
@@ -240,7 +240,7 @@ class VirtualHub:
         while (action := member.worker.poll()) is not None:
             if isinstance(action, Compute):
                 self._compute(number, member.worker, action)
-            elif isinstance(action, Fetch):
+            elif isinstance(action, ModelRequest):
                 self._fetch(number, action)
             elif isinstance(action, Payload):
                 self._send_payload(number, action)
@@ -248,7 +248,7 @@ class VirtualHub:
                 self._send(number, action)
         while (found := member.aggregator.poll()) is not None:
             self._send_sum(number, found)
-        while (given := member.holder.poll()) is not None:
+        while (given := member.model_source.poll()) is not None:
             self._hand_over(number, given)
 
     def _send(self, number: int, message: FromWorker, numbytes: int | None = None) -> None:
@@ -266,11 +266,11 @@ class VirtualHub:
             self.hub_bytes += numbytes
             self.links.send(number, self.node, numbytes, arrive)
 
-    def _fetch(self, number: int, message: Fetch) -> None:
+    def _fetch(self, number: int, message: ModelRequest) -> None:
         """The model of a task, from a member that has it."""
 
         def asked() -> None:
-            self._members[message.via].holder.asked(number, message.version)
+            self._members[message.via].model_source.asked(number, message.version)
             self._drive(message.via)
 
         self.control_bytes += control_bytes(message)
@@ -313,7 +313,7 @@ class VirtualHub:
         self.links.send(number, via, numbytes, arrive)
 
     def _send_sum(self, number: int, message: Sum) -> None:
-        given = self.hub.gathering
+        given = self.hub.aggregation
         numbytes = given.sum_bytes if given is not None else 0
         parts = [self._numbytes[task] for task in (*message.tasks, *message.left_out)]
         self.sums += 1
@@ -391,11 +391,11 @@ class VirtualHub:
         numbytes = self._model_bytes
 
         def arrive() -> None:
-            if isinstance(message, Gather | Void):
+            if isinstance(message, Gather | CancelGroup):
                 self._gather(number, message)
                 return
             if isinstance(message, Task) and message.via is None:
-                member.holder.holds(message.version, model)
+                member.model_source.holds(message.version, model)
                 member.model, member.model_bytes = model, numbytes
                 member.model_s = self.now - sent - self._conditions.latency_s
             member.worker.handle(message)
@@ -410,7 +410,7 @@ class VirtualHub:
         else:
             self.links.tell(self.node, number, arrive)
 
-    def _gather(self, number: int, message: Gather | Void) -> None:
+    def _gather(self, number: int, message: Gather | CancelGroup) -> None:
         aggregator = self._members[number].aggregator
         aggregator.handle(message, self.now)
 

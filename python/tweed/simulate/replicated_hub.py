@@ -1,10 +1,10 @@
-"""A virtual hub with a replica that takes over when the hub is gone; what was the hub comes back as replica.
+"""A virtual hub with a standby that takes over when the hub is gone; what was the hub comes back as standby.
 
-    run = ReplicatedHub(make_hub, make_replica, conditions, learn, (site, other_site), Failures(kills=0.01))
+    run = ReplicatedHub(make_hub, make_standby, conditions, learn, (site, other_site), Failures(kills=0.01))
     run.until(updates=1000)
     run.kills, run.hub.version
 
-The hub is killed only when its replica has a model: of two that are gone at once nothing is left.
+The hub is killed only when its standby has a model: of two that are gone at once nothing is left.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any
 
 from tweed.hub.machine import Hub, Payload, Step, Task, Worker
 from tweed.hub.machine.grants import counted_before
-from tweed.hub.machine.model_source import Holder
-from tweed.hub.standby.machine import Replica
+from tweed.hub.machine.model_source import ModelSource
+from tweed.hub.standby.machine import Standby
 from tweed.hub.wire.messages import Copy, Entry, Kept, Offer, Sum, control_bytes
 from tweed.rng import uniform
-from tweed.simulate.hub import HUB, REPLICA, Apply, Conditions, Learn, VirtualHub
+from tweed.simulate.hub import HUB, STANDBY, Apply, Conditions, Learn, VirtualHub
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A model and its optimizer, at the hub or at the replica.
+    """A model and its optimizer, at the hub or at the standby.
 
     Attributes:
       apply: as of `VirtualHub`.
@@ -43,8 +43,8 @@ class Failures:
 
     Args:
       kills: how often, per second.
-      notice_s: until the replica takes over.
-      back_s: until what was the hub comes back, to be the replica.
+      notice_s: until the standby takes over.
+      back_s: until what was the hub comes back, to be the standby.
       stall_s: an entry of the log that has waited so long for a copy makes the hub send its whole state.
     """
 
@@ -58,30 +58,30 @@ class ReplicatedHub(VirtualHub):
     """See above, and `VirtualHub`.
 
     Args:
-      make_hub, make_replica: a new machine with the same settings each time.
-      sites: the hub's, and that of its replica, with the same model.
+      make_hub, make_standby: a new machine with the same settings each time.
+      sites: the hub's, and that of its standby, with the same model.
 
     Attributes:
-      replica: its machine; None: there is none now.
+      standby: its machine; None: there is none now.
       active: which site is the hub's.
       kills: so far.
-      log_bytes, state_bytes: that the hub has sent to the replica.
+      log_bytes, state_bytes: that the hub has sent to the standby.
       copy_bytes: that members have.
     """
 
     def __init__(
         self,
         make_hub: Callable[[], Hub],
-        make_replica: Callable[[], Replica],
+        make_standby: Callable[[], Standby],
         conditions: Conditions,
         learn: Learn,
         sites: tuple[Site, Site],
         failures: Failures = Failures(),
     ) -> None:
-        self.replica: Replica | None = None
+        self.standby: Standby | None = None
         self.active = self.kills = self.log_bytes = self.state_bytes = self.copy_bytes = 0
         self._ready = False
-        self._make_hub, self._make_replica, self._sites = make_hub, make_replica, sites
+        self._make_hub, self._make_standby, self._sites = make_hub, make_standby, sites
         self._failures, self._epochs = failures, [0] * conditions.members
         sites[1].apply(None)
         super().__init__(make_hub(), conditions, learn, sites[0].apply)
@@ -110,18 +110,18 @@ class ReplicatedHub(VirtualHub):
         self.clock.after(self._failures.notice_s, self._take_over)
 
     def _take_over(self) -> None:
-        replica = self.replica
-        assert replica is not None  # it was ready
-        self.replica, self._ready, self.active = None, False, 1 - self.active
-        self.node = (HUB, REPLICA)[self.active]
+        standby = self.standby
+        assert standby is not None  # it was ready
+        self.standby, self._ready, self.active = None, False, 1 - self.active
+        self.node = (HUB, STANDBY)[self.active]
         self._apply = self._sites[self.active].apply
-        self._model, self._model_bytes = self._replica_model
-        del self.steps[replica.version :]
+        self._model, self._model_bytes = self._standby_model
+        del self.steps[standby.version :]
         del self.delays[sum(map(len, self.steps)) :]
         self.hub, self.alive = self._make_hub(), True
         for number in range(len(self._members)):
             self.hub.expect(number, self.now)
-        replica.take_over(self.hub, self.now)
+        standby.take_over(self.hub, self.now)
         for number in range(len(self._members)):
             if number in self.links.linked:
                 self._greet(number)
@@ -130,27 +130,27 @@ class ReplicatedHub(VirtualHub):
 
     def _join(self, state: bool = True) -> None:
         """What was the hub is back."""
-        self.replica = self._make_replica()
-        self.links.link((HUB, REPLICA)[1 - self.active])
+        self.standby = self._make_standby()
+        self.links.link((HUB, STANDBY)[1 - self.active])
         if state:
             self._send_state()
         else:
-            self._ready, self._replica_model = True, (self._model, self._model_bytes)
+            self._ready, self._standby_model = True, (self._model, self._model_bytes)
 
     def _send_state(self) -> None:
-        """All that the hub has goes to the replica."""
-        replica, state, kept = self.replica, self.hub.replica_state(), self._sites[self.active].state()
+        """All that the hub has goes to the standby."""
+        standby, state, kept = self.standby, self.hub.standby_state(), self._sites[self.active].state()
         model = self._model, self._model_bytes
         self.state_bytes += self._model_bytes
 
         def arrive() -> None:
-            if replica is None or replica is not self.replica or state["version"] < replica.version:
+            if standby is None or standby is not self.standby or state["version"] < standby.version:
                 return
-            if self._ready and state["version"] == replica.version:
+            if self._ready and state["version"] == standby.version:
                 return
-            replica.load(state)
+            standby.load(state)
             self._sites[1 - self.active].load(kept)
-            self._ready, self._replica_model = True, model
+            self._ready, self._standby_model = True, model
             for member, number in state["last"].items():
                 self._tell_kept(Kept(member, number))
             self._forget_missing(state["last"])
@@ -164,7 +164,7 @@ class ReplicatedHub(VirtualHub):
 
     @property
     def _other(self) -> int:
-        return (HUB, REPLICA)[1 - self.active]
+        return (HUB, STANDBY)[1 - self.active]
 
     def _greet(self, number: int) -> None:
         """A member's link is there: to the hub that it knew, or to another one."""
@@ -176,7 +176,7 @@ class ReplicatedHub(VirtualHub):
         else:
             self._epochs[number] = self.kills
             member.worker.renewed()
-            member.holder = Holder()  # the same version may be another model now
+            member.model_source = ModelSource()  # the same version may be another model now
         self._drive(number)
 
     # Copies, and the log
@@ -196,7 +196,7 @@ class ReplicatedHub(VirtualHub):
             super()._send_sum(number, message)
 
     def _arrived(self, number: int, message: Payload | Sum) -> None:
-        """It is at the hub. If it counts, and its copy did not go first, that goes to the replica."""
+        """It is at the hub. If it counts, and its copy did not go first, that goes to the standby."""
         copy = self._copy_of(number, message)
         if not message.copy_first and all(self.hub.has_counted(task) for task in copy.tasks):
             self._send_copy(number, copy)
@@ -208,15 +208,15 @@ class ReplicatedHub(VirtualHub):
         return Copy((*message.tasks, *message.left_out), message.group, message, via=number)
 
     def _send_copy(self, number: int, copy: Copy, after: Callable[[], None] = lambda: None) -> None:
-        replica = self.replica
-        if replica is None:
+        standby = self.standby
+        if standby is None:
             after()
             return
         numbytes = max(self._numbytes[task] for task in copy.tasks)
 
         def arrive() -> None:
-            if replica is self.replica:
-                replica.handle(copy)
+            if standby is self.standby:
+                standby.handle(copy)
                 self.links.tell(self._other, self.node, lambda: self._held(copy))
                 self._replicate()
             after()
@@ -229,29 +229,29 @@ class ReplicatedHub(VirtualHub):
             self.hub.grants.copies.held(copy.tasks)
 
     def _committed(self, step: Step) -> None:
-        replica = self.replica
-        if replica is None:
+        standby = self.standby
+        if standby is None:
             return
         entry = Entry(step.version, step.units)
         self.log_bytes += control_bytes(entry)
 
         def arrive() -> None:
-            if replica is self.replica:
-                replica.handle(entry)
+            if standby is self.standby:
+                standby.handle(entry)
                 self._replicate()
 
         def late() -> None:
-            if replica is self.replica and self.alive and replica.version < entry.version:
+            if standby is self.standby and self.alive and standby.version < entry.version:
                 self._send_state()
 
         self.links.tell(self.node, self._other, arrive)
         self.clock.after(self._failures.stall_s, late)
 
     def _replicate(self) -> None:
-        """The replica applies what it can."""
-        while self.replica is not None and self._ready and (found := self.replica.poll()) is not None:
+        """The standby applies what it can."""
+        while self.standby is not None and self._ready and (found := self.standby.poll()) is not None:
             step, kept = found
-            self._replica_model = self._sites[1 - self.active].apply(step)
+            self._standby_model = self._sites[1 - self.active].apply(step)
             for one in kept:
                 self._tell_kept(one)
 

@@ -232,9 +232,9 @@ class Workers:
             else:
                 torch.sub(worker.flat.values, worker.reference, out=value)
         if self._attack is not None:
-            self._spoil(self._attack)
+            self._send_attack(self._attack)
 
-    def _spoil(self, attack: Attack) -> None:
+    def _send_attack(self, attack: Attack) -> None:
         """Puts what hostile workers send in the place of what they have to send."""
         pairs = zip(self._values, self._owners, strict=True)
         values = [value for value, owners in pairs if owners.contributes]

@@ -16,7 +16,7 @@ from tweed.exchange.bucket import Bucket
 from tweed.exchange.checkpoint import FORMAT, check_format
 from tweed.exchange.communicator import Communicator, Stats
 from tweed.exchange.compressed_buffers import CompressedBuffers
-from tweed.exchange.finite import all_reduce_flags, spoil
+from tweed.exchange.finite import all_reduce_flags, fill_nan
 from tweed.strategy import Strategy
 
 log = logging.getLogger("tweed")
@@ -76,7 +76,7 @@ class Compression:
         error = flags.error([names])
         if error is not None:
             log.warning("%s", error)
-            spoil(bucket, flags.bad[0])
+            fill_nan(bucket, flags.bad[0])
             return bucket.flat
         return bucket.flat.copy_(compressed.exchange([bucket.flat.float()])[0].delta)
 

@@ -26,7 +26,7 @@ from tweed.errors import StrategyError, UsageError
 from tweed.files import write_atomic
 from tweed.hub.replay import Replay, replay
 from tweed.links.address import Credentials, HubAddress
-from tweed.links.calling import job
+from tweed.links.client import job
 from tweed.recipes.named import named_strategy
 from tweed.strategy import Strategy
 from tweed.train import checkpoint

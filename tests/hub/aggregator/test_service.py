@@ -23,17 +23,17 @@ from tweed.hub.wire.framing import SMALL_BYTES, framed, split
 from tweed.hub.wire.head import HEAD, NUMBERS, from_hub, from_way, from_worker, head_of
 from tweed.hub.wire.messages import (
     Blocked,
-    Fetch,
+    CancelGroup,
     Gather,
     Grant,
     Handed,
-    Lend,
+    ModelGrant,
+    ModelRequest,
     Offer,
     Payload,
     Ready,
     Sum,
     Task,
-    Void,
 )
 from tweed.links.address import HubAddress
 
@@ -138,9 +138,9 @@ def test_a_stranger_with_the_secret_gets_neither_model_nor_leave_to_send() -> No
     one.joined(9, "d" * 64)
     gather(one)
     one.holds(4, torch.zeros(8, dtype=torch.uint8))
-    one.lend(Lend(4, 2), KEYS[2])
+    one.grant_model(ModelGrant(4, 2), KEYS[2])
     one.heard(9, said(Offer(5, 8)), 0.0)
-    one.heard(9, said(Fetch(4, 0)), 0.0)
+    one.heard(9, said(ModelRequest(4, 0)), 0.0)
     assert wires.sent == [] and wires.most == {}
 
 
@@ -149,8 +149,8 @@ def test_a_model_goes_to_whom_the_hub_has_named(early: bool) -> None:
     one, wires = service()
     model = torch.arange(8, dtype=torch.uint8)
     steps = [
-        lambda: one.lend(Lend(4, 1), KEYS[1]),
-        lambda: one.heard(1, said(Fetch(4, 0)), 0.0),
+        lambda: one.grant_model(ModelGrant(4, 1), KEYS[1]),
+        lambda: one.heard(1, said(ModelRequest(4, 0)), 0.0),
         lambda: one.holds(4, model),
     ]
     for step in reversed(steps) if early else steps:
@@ -163,10 +163,10 @@ def test_a_model_goes_to_whom_the_hub_has_named(early: bool) -> None:
 def test_what_is_longer_than_the_hub_was_told_is_left_out_of_the_sum() -> None:
     """Or whoever offers little and sends much would make its aggregator a liar."""
     one, _ = service()
-    lengths = [torch.ones(8).norm() * n * 10**member for member, n in enumerate((1, 1.99, 3))]
+    norms = [torch.ones(8).norm() * n * 10**member for member, n in enumerate((1, 1.99, 3))]
     one.gather(
         Gather(3, (), 10.0),
-        [Part(n, 5, n, 8, KEYS[n], float(norm)) for n, norm in enumerate(lengths)],
+        [Part(n, 5, n, 8, KEYS[n], float(norm)) for n, norm in enumerate(norms)],
         0.0,
     )
     for member in (1, 2):
@@ -181,7 +181,7 @@ def test_what_is_void_is_forgotten() -> None:
     one, wires = service()
     gather(one)
     one.heard(1, said(Offer(5, 8)), 0.0)
-    one.void(Void(3), 0.5)
+    one.cancel_group(CancelGroup(3), 0.5)
     one.heard(1, said(Payload(5, None), payload(1)), 1.0)  # it was let, and is no offence
     one.heard(2, said(Offer(5, 8)), 1.0)
     one.passed(99.0)
@@ -212,7 +212,7 @@ def ways() -> tuple[Ways, Wires]:
     return found, wires
 
 
-def begun(found: Ways, wires: Wires, message: Payload | Fetch) -> list[Any]:
+def begun(found: Ways, wires: Wires, message: Payload | ModelRequest) -> list[Any]:
     """What the worker hears of it until it is under way, or blocked."""
     said = len(wires.sent)
     heard = list(found.send(message, 0.0))
@@ -235,7 +235,7 @@ def test_a_way_that_ends_is_blocked(end: str) -> None:
     wires.down = end == "down"
     if end == "gone":
         found.named(3, None)
-    for message, lost in ((Payload(5, VALUE, via=3), Blocked(5)), (Fetch(9, 3), Handed(9, False))):
+    for message, lost in ((Payload(5, VALUE, via=3), Blocked(5)), (ModelRequest(9, 3), Handed(9, False))):
         heard = begun(found, wires, message)
         if end == "hung up":
             heard += found.heard(7, "it hung up")
@@ -263,7 +263,7 @@ def test_who_does_not_answer_holds_up_nobody_and_its_link_is_kept_for_the_next_t
     wires.answers.set()
     while not found.owns(7):
         assert found.turn(6.0) == []
-    assert wires.sent == [] and found.send(Fetch(9, 3), 7.0) == [] and len(wires.sent) == 1
+    assert wires.sent == [] and found.send(ModelRequest(9, 3), 7.0) == [] and len(wires.sent) == 1
 
 
 # The hub's and the worker's part
@@ -287,10 +287,10 @@ def test_a_worker_tells_the_hub_that_its_way_is_blocked() -> None:
 def test_a_blocked_way_voids_the_group_and_its_aggregator_rests() -> None:
     direct = Direct()
     found = direct.say(1, Blocked(1), now=1.0)
-    assert told(found, 9) == [Void(1)] and told(found, 1) == told(found, 2) == [Grant(1)]
-    gathering = direct.hub.gathering
-    assert gathering is not None
-    assert list(gathering._free([8, 9], 2.0)) == [8] and list(gathering._free([8, 9], 11.0)) == [8, 9]
+    assert told(found, 9) == [CancelGroup(1)] and told(found, 1) == told(found, 2) == [Grant(1)]
+    aggregation = direct.hub.aggregation
+    assert aggregation is not None
+    assert list(aggregation._free([8, 9], 2.0)) == [8] and list(aggregation._free([8, 9], 11.0)) == [8, 9]
     assert direct.say(1, Blocked(1), now=2.0) == []
 
 
@@ -298,23 +298,23 @@ def test_an_aggregator_that_does_not_come_to_a_sum_costs_no_contribution() -> No
     direct = Direct()
     direct.hub.passed(20.0)  # twice payload_s
     found = direct.actions()
-    assert told(found, 1) == told(found, 2) == [Grant(1)] and told(found, 9) == [Void(1)]
+    assert told(found, 1) == told(found, 2) == [Grant(1)] and told(found, 9) == [CancelGroup(1)]
     direct.hub.passed(31.0)  # and then it is theirs
     assert [type(one).__name__ for one in told(direct.actions(), 1)][:1] == ["Outcome"]
 
 
 def test_only_who_offered_it_is_asked() -> None:
     direct = Direct()
-    gathering = direct.hub.gathering
-    assert gathering is not None
-    gathering.able = {9}
-    assert list(gathering._free([1, 2, 9], 5.0)) == []  # it has a group
+    aggregation = direct.hub.aggregation
+    assert aggregation is not None
+    aggregation.able = {9}
+    assert list(aggregation._free([1, 2, 9], 5.0)) == []  # it has a group
     direct.hub.may_aggregate(9, 5.0)  # over a new link: it knows nothing of that group
     found = direct.actions()
-    assert told(found, 1) == told(found, 2) == [Grant(1)] and told(found, 9) == [Void(1)]
-    assert list(gathering._free([1, 2, 9], 5.0)) == [9]
+    assert told(found, 1) == told(found, 2) == [Grant(1)] and told(found, 9) == [CancelGroup(1)]
+    assert list(aggregation._free([1, 2, 9], 5.0)) == [9]
     direct.hub.left(9, 6.0)
-    assert list(gathering._free([1, 2, 9], 7.0)) == []
+    assert list(aggregation._free([1, 2, 9], 7.0)) == []
 
 
 # What crosses
@@ -328,11 +328,11 @@ def test_heads_come_back_as_they_were() -> None:
         Grant(3, None, True),
         Gather(2, (), 1.5),
         Gather(2, (), 1.5, True),
-        Void(9),
-        Lend(3, 0),
+        CancelGroup(9),
+        ModelGrant(3, 0),
     ):
         assert from_hub(head_of(message)) == message
-    for said_of in (Offer(1, 8, 1.0, 2.0, 3.0, 0, 0.5), Blocked(4), Fetch(6, 0)):
+    for said_of in (Offer(1, 8, 1.0, 2.0, 3.0, 0, 0.5), Blocked(4), ModelRequest(6, 0)):
         assert from_worker(head_of(said_of), None) == said_of
     assert [from_way(head_of(one)) for one in (Handed(3), Handed(3, False))] == [Handed(3), Handed(3, False)]
 

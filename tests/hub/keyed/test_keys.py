@@ -10,7 +10,7 @@ import pytest
 
 from tweed.hub.keyed import hub_links
 from tweed.hub.keyed.hub_links import KeyedLinks
-from tweed.links import greetings
+from tweed.links import hello
 
 
 class Sockets:
@@ -43,7 +43,7 @@ def test_a_hub_keeps_so_many_keys_and_those_that_it_knows_may_come_back(
     )
     sockets: Any = Sockets()
     links = KeyedLinks(sockets, ["terms"], None, 1, replication)
-    ask = bytearray(greetings.packed({"terms": greetings.digest(["terms"])}))
+    ask = bytearray(hello.packed({"terms": hello.digest(["terms"])}))
     for link, key in enumerate((1, 2, 3, 1)):
         sockets.came = [(link, bytes([key] * 32)), (link, ask), (link, "it hung up")]
         links.next(0.0)

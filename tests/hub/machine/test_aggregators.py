@@ -9,25 +9,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tweed.aggregate import All, Cache, Each, Krum, Quorum, Reason, When
+from tweed.aggregate import All, Cache, CommitRule, Each, Krum, Quorum, Reason
 from tweed.collective import Hub as HubRank
 from tweed.compress import LocalResidual, RandomTensors
 from tweed.errors import StrategyError, UsageError
 from tweed.hub.machine import Grant, Hub, Offer, Outcome, Payload, Ready, Step, Task, Worker
 from tweed.hub.machine.actions import Distrust, Tell
-from tweed.hub.machine.aggregation import Gathering
+from tweed.hub.machine.aggregation import Aggregation
 from tweed.hub.machine.aggregator import Aggregator
 from tweed.hub.machine.member import Phase
-from tweed.hub.machine.model_source import HandOver, Holder
+from tweed.hub.machine.model_source import HandOver, ModelSource
 from tweed.hub.machine.worker import Compute
-from tweed.hub.wire.messages import Fetch, Gather, Sum, Void, Why
+from tweed.hub.wire.messages import CancelGroup, Gather, ModelRequest, OutcomeReason, Sum
 from tweed.order import BoundedDelay, FirstIn
 from tweed.rng import uniform
 from tweed.simulate.hub import Conditions, VirtualHub, each
 from tweed.strategy import Strategy
 
 MEMBERS = 12
-WHENS: list[When] = [Each(), Cache(5), Quorum(4), Quorum(5, within_s=0.5), All()]
+WHENS: list[CommitRule] = [Each(), Cache(5), Quorum(4), Quorum(5, within_s=0.5), All()]
 
 
 def value(member: int, task: int) -> np.ndarray:
@@ -79,7 +79,7 @@ def conditions(seed: int, **settings: Any) -> Conditions:
 def hub(seed: int = 0, **settings: Any) -> Hub:
     order: Any = [FirstIn(MEMBERS), BoundedDelay(30, at_once=MEMBERS)][seed % 2]
     given = {"when": WHENS[seed // 2 % len(WHENS)], "order": order, "payload_s": [4.0, 15.0][seed // 10 % 2]}
-    return Hub(gathering=Gathering(most=1 + seed % 4), **{**given, **settings})
+    return Hub(aggregation=Aggregation(most=1 + seed % 4), **{**given, **settings})
 
 
 @pytest.mark.parametrize("block", range(10))
@@ -91,7 +91,7 @@ def test_whatever_breaks_what_is_in_a_sum_counts_once_and_training_goes_on(block
         assert len(run.virtual.steps) == 15, f"seed {seed}: it hangs at {run.virtual.now} s"
 
 
-def big(most: int, when: When, seed: int = 1, model_bytes: int = 1, **settings: Any) -> Run:
+def big(most: int, when: CommitRule, seed: int = 1, model_bytes: int = 1, **settings: Any) -> Run:
     """12 members alike, and payloads that fill the hub's link."""
     alike = Conditions(
         members=MEMBERS,
@@ -102,13 +102,13 @@ def big(most: int, when: When, seed: int = 1, model_bytes: int = 1, **settings: 
         seed=seed,
         **settings,
     )
-    gathering = Gathering(most) if most else None
-    hub = Hub(gathering=gathering, when=when, order=BoundedDelay(60, at_once=MEMBERS))
+    aggregation = Aggregation(most) if most else None
+    hub = Hub(aggregation=aggregation, when=when, order=BoundedDelay(60, at_once=MEMBERS))
     return Run(hub, alike, 40, model_bytes)
 
 
 @pytest.mark.parametrize("when", [Each(), All()], ids=repr)
-def test_the_hub_receives_less_and_more_contributions_count(when: When) -> None:
+def test_the_hub_receives_less_and_more_contributions_count(when: CommitRule) -> None:
     direct, with_sums = big(0, when), big(4, when)
     for run in (direct, with_sums):
         run.virtual.until(seconds=200.0)
@@ -120,7 +120,7 @@ def test_the_hub_receives_less_and_more_contributions_count(when: When) -> None:
 
 
 @pytest.mark.parametrize(("when", "share"), [(Each(), 0.97), (All(), 0.6)], ids=repr)
-def test_members_hand_models_to_each_other_and_the_hub_sends_less(when: When, share: float) -> None:
+def test_members_hand_models_to_each_other_and_the_hub_sends_less(when: CommitRule, share: float) -> None:
     """With `Each` few members get a task at the same time."""
     runs = []
     for most in (0, 4):
@@ -134,25 +134,25 @@ def test_members_hand_models_to_each_other_and_the_hub_sends_less(when: When, sh
 
 
 def test_a_holder_hands_over_what_it_has_and_says_what_it_has_not() -> None:
-    holder = Holder()
-    holder.asked(1, 3)
-    assert holder.poll() is None  # that may be on its way
-    holder.holds(3, "third")
-    assert holder.poll() == HandOver(1, 3, "third")
-    holder.asked(2, 4)
-    holder.holds(5, "fifth")
-    assert holder.poll() == HandOver(2, 4, None, False)
-    holder.asked(2, 3)
-    assert holder.poll() == HandOver(2, 3, "third")
-    holder.holds(6, "sixth")
-    holder.asked(2, 3)
-    assert holder.poll() == HandOver(2, 3, None, False)
+    model_source = ModelSource()
+    model_source.asked(1, 3)
+    assert model_source.poll() is None  # that may be on its way
+    model_source.holds(3, "third")
+    assert model_source.poll() == HandOver(1, 3, "third")
+    model_source.asked(2, 4)
+    model_source.holds(5, "fifth")
+    assert model_source.poll() == HandOver(2, 4, None, False)
+    model_source.asked(2, 3)
+    assert model_source.poll() == HandOver(2, 3, "third")
+    model_source.holds(6, "sixth")
+    model_source.asked(2, 3)
+    assert model_source.poll() == HandOver(2, 3, None, False)
 
 
 def test_a_worker_whose_holder_has_nothing_asks_the_hub() -> None:
     worker = Worker()
     worker.handle(Task(1, 5, via=9))
-    assert worker.poll() == Fetch(5, 9) and worker.poll() is None
+    assert worker.poll() == ModelRequest(5, 9) and worker.poll() is None
     worker.lost()
     assert worker.poll() == Ready(0)
     worker.handle(Task(1, 6))
@@ -164,7 +164,7 @@ def test_a_worker_takes_the_model_of_whoever_is_first() -> None:
     worker.handle(Task(1, 5, via=9))
     worker.handle(Task(1, 6))
     worker.fetched()
-    assert [worker.poll(), worker.poll(), worker.poll()] == [Fetch(5, 9), Compute(Task(1, 6)), None]
+    assert [worker.poll(), worker.poll(), worker.poll()] == [ModelRequest(5, 9), Compute(Task(1, 6)), None]
 
 
 def test_control_messages_are_a_thousandth_of_megabyte_payloads() -> None:
@@ -182,16 +182,16 @@ def test_after_a_step_in_bandwidth_the_next_plans_avoid_the_host() -> None:
 
     run = big(4, Each(), shares=share)
     aggregators: list[tuple[float, int]] = []
-    gathering = run.virtual.hub.gathering
-    assert gathering is not None
-    opened = gathering.open
+    aggregation = run.virtual.hub.aggregation
+    assert aggregation is not None
+    opened = aggregation.open
 
     def noted(aggregator: int, tasks: Any, now: float) -> Any:
         aggregators.append((now, aggregator))
         return opened(aggregator, tasks, now)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Gathering, "open", lambda self, *args: noted(*args))
+        patch.setattr(Aggregation, "open", lambda self, *args: noted(*args))
         run.virtual.until(seconds=300.0)
     assert any(one < 3 for now, one in aggregators if now < 100)
     late = [one for now, one in aggregators if now > 120]
@@ -201,7 +201,7 @@ def test_after_a_step_in_bandwidth_the_next_plans_avoid_the_host() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_no_delay_is_above_the_bound_and_what_is_dropped_moves_no_byte(seed: int) -> None:
     """A bound of 8 among 12 members, a third of them slow."""
-    run = Run(Hub(gathering=Gathering(3), order=BoundedDelay(8, at_once=MEMBERS)), conditions(seed))
+    run = Run(Hub(aggregation=Aggregation(3), order=BoundedDelay(8, at_once=MEMBERS)), conditions(seed))
     run.virtual.until(seconds=80.0)
     run.check(seed)
     dropped = sum(one.worker.outcomes.get("LATE", 0) for one in run.virtual._members)
@@ -222,7 +222,7 @@ def test_delays_are_smaller_than_those_of_a_plain_hub(seed: int) -> None:
         given = Conditions(
             MEMBERS, compute, hub_rate=100.0, rates=lambda member: (100.0, 100.0), latency_s=0.001, seed=seed
         )
-        run = Run(Hub(gathering=Gathering(most) if most else None, order=order), given, 40, 1)
+        run = Run(Hub(aggregation=Aggregation(most) if most else None, order=order), given, 40, 1)
         run.virtual.until(seconds=300.0)
         run.check(seed)
         delays.append(run.virtual.delays)
@@ -242,22 +242,22 @@ def test_what_is_not_sent_cannot_be_in_a_sum() -> None:
 
 def test_a_rule_that_must_see_each_alone_has_no_aggregators() -> None:
     with pytest.raises(UsageError, match=r"Krum\(f=1\) must see each contribution alone"):
-        Hub(Krum(1), Quorum(5), gathering=Gathering(2))
+        Hub(Krum(1), Quorum(5), aggregation=Aggregation(2))
 
 
 class Direct:
     """A hub with one aggregator that is talked to message by message: members 1 and 2 send via member 9."""
 
     def __init__(self) -> None:
-        self.hub = Hub(order=FirstIn(9), gathering=Gathering(1), payload_s=10.0)
+        self.hub = Hub(order=FirstIn(9), aggregation=Aggregation(1), payload_s=10.0)
         for member in (1, 2, 9):
             self.say(member, Ready())
         for member in (1, 2):
             self.hub._members.move(self.hub.members[member], Phase.OFFERED)
             self.hub.members[member].offer = Offer(1, 8)
-        self.hub._turns.state = FirstIn(9).start()
-        assert self.hub.gathering is not None
-        self.group = self.hub.gathering.open(9, ((1, 1), (2, 1)), 0.0)
+        self.hub._schedule.state = FirstIn(9).start()
+        assert self.hub.aggregation is not None
+        self.group = self.hub.aggregation.open(9, ((1, 1), (2, 1)), 0.0)
         for member in (1, 2):
             self.hub.grants.grant(member, 9, 0.0)
         self.actions()
@@ -285,7 +285,7 @@ def test_a_sum_is_one_commit_of_its_parts() -> None:
     [step] = [one for one in found if isinstance(one, Step)]
     assert step.contributions == ((1, 1), (2, 1)) and step.version == 1
     np.testing.assert_array_equal(step.update, value(1, 1) + value(2, 1))
-    assert told(found, 1) == [Outcome(1, Why.COUNTED), Task(2, 1)]
+    assert told(found, 1) == [Outcome(1, OutcomeReason.COUNTED), Task(2, 1)]
 
 
 @pytest.mark.parametrize(
@@ -304,12 +304,12 @@ def test_a_sum_that_is_longer_than_its_parts_is_refused_and_its_aggregator_not_a
     for member, norm in zip((1, 2), norms, strict=True):
         direct.hub.members[member].offer = Offer(1, 8, norm)
     found = direct.say(9, Sum(1, ((1, 1), (2, 1)), sum_, (), (0.1, 0.1)))
-    assert told(found, 1) == told(found, 2) == [Grant(1)] and told(found, 9) == [Void(1)]
+    assert told(found, 1) == told(found, 2) == [Grant(1)] and told(found, 9) == [CancelGroup(1)]
     assert [one.member for one in found if isinstance(one, Distrust)] == [9]
-    gathering = direct.hub.gathering
-    assert gathering is not None and list(gathering._free([8, 9], 1e9)) == [8]
+    aggregation = direct.hub.aggregation
+    assert aggregation is not None and list(aggregation._free([8, 9], 1e9)) == [8]
     direct.say(9, Sum(1, ((1, 1), (2, 1)), np.ones(2), (), (0.1, 0.1)))
-    assert direct.hub.version == 0 and not gathering.rates.hub.rate
+    assert direct.hub.version == 0 and not aggregation.rates.hub.rate
 
 
 def test_a_sum_of_parts_of_opposite_signs_or_of_one_is_taken() -> None:
@@ -323,7 +323,7 @@ def test_a_sum_of_parts_of_opposite_signs_or_of_one_is_taken() -> None:
 def test_who_is_not_in_the_sum_sends_directly() -> None:
     direct = Direct()
     found = direct.say(9, direct.sum((2, 1)))
-    assert told(found, 1) == [Grant(1)] and Outcome(1, Why.COUNTED) in told(found, 2)
+    assert told(found, 1) == [Grant(1)] and Outcome(1, OutcomeReason.COUNTED) in told(found, 2)
     found = direct.say(1, Payload(1, value(1, 1)))
     assert [one.contributions for one in found if isinstance(one, Step)] == [((1, 1),)]
 
@@ -340,8 +340,8 @@ def test_an_aggregator_that_is_lost_counts_for_nothing_and_its_members_send_agai
 def test_a_member_that_forgets_makes_its_group_void() -> None:
     direct = Direct()
     found = direct.say(1, Ready(0))
-    assert told(found, 1) == [Outcome(1, Why.EXPIRED), Task(2, 0)]
-    assert told(found, 2) == [Grant(1)] and told(found, 9) == [Void(1)]
+    assert told(found, 1) == [Outcome(1, OutcomeReason.EXPIRED), Task(2, 0)]
+    assert told(found, 2) == [Grant(1)] and told(found, 9) == [CancelGroup(1)]
     assert direct.say(9, direct.sum((1, 1), (2, 1))) == []
 
 
@@ -394,7 +394,7 @@ def test_an_aggregator_forgets_what_is_void() -> None:
     aggregator = Aggregator()
     for group in (1, 2):
         aggregator.handle(Gather(group, ((group, 1),), 5.0), 0.0)
-    aggregator.handle(Void(1), 0.5)
+    aggregator.handle(CancelGroup(1), 0.5)
     aggregator.arrived(1, Payload(1, np.ones(1)), 1.0)
     aggregator.unlinked()
     aggregator.arrived(2, Payload(1, np.ones(1)), 1.0)
@@ -403,14 +403,14 @@ def test_an_aggregator_forgets_what_is_void() -> None:
 
 @pytest.mark.parametrize("took_s", [(0.0,), (-1.0,), (math.nan,), (1e9,), (math.inf,), ()], ids=str)
 def test_times_that_an_aggregator_makes_up_are_not_believed(took_s: tuple[float, ...]) -> None:
-    hub = Hub(gathering=Gathering(most=1), order=FirstIn(9))
+    hub = Hub(aggregation=Aggregation(most=1), order=FirstIn(9))
     for member in range(2):
         hub.handle(member, Ready(), 0.0)
     hub.handle(0, Offer(1, 8), 0.0)
-    assert hub.gathering is not None
-    group = hub.gathering.open(1, ((0, 1),), 0.0)
+    assert hub.aggregation is not None
+    group = hub.aggregation.open(1, ((0, 1),), 0.0)
     hub.handle(1, Sum(group.number, ((0, 1),), np.ones(1), took_s=took_s), 1.0)
-    rates = hub.gathering.rates
+    rates = hub.aggregation.rates
     assert hub.version == 1 and not rates.up and not rates.hub.rate
 
 
@@ -418,5 +418,5 @@ def test_a_group_does_not_wait_for_a_member_whose_link_has_ended() -> None:
     direct = Direct()
     direct.hub.left(1, 2.0)
     found = direct.actions()
-    assert told(found, 2) == [Grant(1)] and told(found, 9) == [Void(1)] and told(found, 1) == []
+    assert told(found, 2) == [Grant(1)] and told(found, 9) == [CancelGroup(1)] and told(found, 1) == []
     assert told(direct.say(1, Offer(1, 8)), 1) == [Grant(1)]

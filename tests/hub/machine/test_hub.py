@@ -13,6 +13,7 @@ import torch
 from tweed.aggregate import (
     All,
     Cache,
+    CommitRule,
     Each,
     FLTrust,
     Krum,
@@ -22,19 +23,18 @@ from tweed.aggregate import (
     Quorum,
     Round,
     Weighted,
-    When,
 )
 from tweed.errors import UsageError
 from tweed.hub.machine import Grant, Hub, Leave, Offer, Outcome, Payload, Ready, Step, Task
 from tweed.hub.machine.actions import Abandon, Ask, Tell
 from tweed.hub.machine.member import Phase
 from tweed.hub.machine.worker import Compute
-from tweed.hub.wire.messages import Why
+from tweed.hub.wire.messages import OutcomeReason
 from tweed.order import BoundedDelay, FirstIn, NewestFirst, ShortestFirst
 from tweed.rng import uniform
 from tweed.simulate.hub import Conditions, VirtualHub, each
 
-WHENS: list[When] = [Each(), Cache(3), Quorum(3), Quorum(4, within_s=0.5), All(), Round(4)]
+WHENS: list[CommitRule] = [Each(), Cache(3), Quorum(3), Quorum(4, within_s=0.5), All(), Round(4)]
 RULES: list[Any] = [Mean(), Krum(), Weighted(), NearestNeighbourMixing(Median(), 0.2)]
 ORDERS: list[Any] = [FirstIn(), NewestFirst(3), ShortestFirst(2), BoundedDelay(6, at_once=2)]
 
@@ -263,7 +263,7 @@ def test_each_message_may_come_twice() -> None:
     assert hub.say(3, Ready()) == [Tell(3, Task(1, 0))] == hub.say(3, Ready())
     assert hub.say(3, Offer(1, 8)) == [Tell(3, Grant(1))] == hub.say(3, Offer(1, 8))
     told, step, task = hub.say(3, Payload(1, value))
-    assert told == Tell(3, Outcome(1, Why.COUNTED)) and step.contributions == ((3, 1),)
+    assert told == Tell(3, Outcome(1, OutcomeReason.COUNTED)) and step.contributions == ((3, 1),)
     assert task == Tell(3, Task(2, 1))
     for message in (Payload(1, value), Offer(1, 8)):
         assert hub.say(3, message) == [told, task]
@@ -273,8 +273,8 @@ def test_each_message_may_come_twice() -> None:
 def test_nothing_counts_that_was_not_granted() -> None:
     hub = Direct(order=FirstIn())
     hub.say(1, Ready()), hub.say(2, Ready())
-    assert hub.say(1, Payload(1, np.ones(1))) == [Tell(1, Outcome(1, Why.NOT_GRANTED))]
-    assert hub.say(2, Payload(9, np.ones(1))) == [Tell(2, Outcome(9, Why.UNKNOWN))]
+    assert hub.say(1, Payload(1, np.ones(1))) == [Tell(1, Outcome(1, OutcomeReason.NOT_GRANTED))]
+    assert hub.say(2, Payload(9, np.ones(1))) == [Tell(2, Outcome(9, OutcomeReason.UNKNOWN))]
     assert hub.hub.version == 0
 
 
@@ -284,17 +284,17 @@ def test_a_lease_that_ends_gives_the_task_to_another() -> None:
     assert hub.say(2, Ready(), 1.0) == []
     assert hub.hub.deadline() == 10.0
     hub.hub.passed(10.0)
-    assert hub.actions() == [Tell(1, Outcome(1, Why.EXPIRED)), Tell(2, Task(1, 0))]
+    assert hub.actions() == [Tell(1, Outcome(1, OutcomeReason.EXPIRED)), Tell(2, Task(1, 0))]
     assert hub.say(2, Offer(1, 8), 11.0) == [Tell(2, Grant(1))]
     hub.hub.passed(16.0)
-    assert hub.actions() == [Tell(2, Outcome(1, Why.EXPIRED))]
-    assert hub.say(2, Payload(1, np.ones(1)), 17.0) == [Tell(2, Outcome(1, Why.EXPIRED))]
+    assert hub.actions() == [Tell(2, Outcome(1, OutcomeReason.EXPIRED))]
+    assert hub.say(2, Payload(1, np.ones(1)), 17.0) == [Tell(2, Outcome(1, OutcomeReason.EXPIRED))]
 
 
 def test_a_member_that_has_forgotten_gets_another_task() -> None:
     hub = Direct(order=FirstIn())
     hub.say(1, Ready()), hub.say(1, Offer(1, 8)), hub.hub.left(1, 1.0)
-    assert hub.say(1, Ready(0), 2.0) == [Tell(1, Outcome(1, Why.EXPIRED)), Tell(1, Task(2, 0))]
+    assert hub.say(1, Ready(0), 2.0) == [Tell(1, Outcome(1, OutcomeReason.EXPIRED)), Tell(1, Task(2, 0))]
 
 
 def test_a_hub_that_has_forgotten_goes_on_with_the_members_numbers() -> None:
@@ -366,12 +366,12 @@ def test_what_arrives_while_a_rule_asks_is_in_the_next_update() -> None:
     actions = hub.actions()
     [step] = [action for action in actions if isinstance(action, Step)]
     assert step.contributions == ((0, 1), (1, 1), (2, 1))
-    assert Tell(3, Outcome(1, Why.COUNTED)) in actions and hub.hub.members[3].in_batch
+    assert Tell(3, Outcome(1, OutcomeReason.COUNTED)) in actions and hub.hub.members[3].in_batch
 
 
 def test_who_forgets_while_a_rule_asks_counts_for_nothing() -> None:
     hub, answer = asked()
-    assert hub.say(3, Ready(0)) == [Tell(3, Outcome(1, Why.EXPIRED)), Tell(3, Task(2, 0))]
+    assert hub.say(3, Ready(0)) == [Tell(3, Outcome(1, OutcomeReason.EXPIRED)), Tell(3, Task(2, 0))]
     hub.say(3, Offer(2, 8))
     hub.hub.answered(answer, 1.0)
     hub.actions()
@@ -381,7 +381,7 @@ def test_who_forgets_while_a_rule_asks_counts_for_nothing() -> None:
 def test_numbers_that_a_member_makes_up_hold_nobody_up() -> None:
     hub = Direct(tasks=1)
     hub.say(1, Ready(), 0.0)
-    assert hub.say(1, Ready(10), 1.0) == [Tell(1, Outcome(1, Why.EXPIRED)), Tell(1, Task(11, 0))]
+    assert hub.say(1, Ready(10), 1.0) == [Tell(1, Outcome(1, OutcomeReason.EXPIRED)), Tell(1, Task(11, 0))]
     hub.say(2, Ready(), 2.0)
     hub.hub.passed(hub.hub.deadline())
     hub.hub.passed(hub.hub.deadline())
@@ -390,7 +390,7 @@ def test_numbers_that_a_member_makes_up_hold_nobody_up() -> None:
 
 @pytest.mark.parametrize("when", [All(), Quorum(2), Round(2)], ids=repr)
 @pytest.mark.parametrize("over", [[], [Payload], [Offer]], ids=["forgets", "not granted", "absurd"])
-def test_who_ends_tasks_and_asks_for_others_holds_nobody_up(when: When, over: list[Any]) -> None:
+def test_who_ends_tasks_and_asks_for_others_holds_nobody_up(when: CommitRule, over: list[Any]) -> None:
     """Two of three begin anew again and again, each while the other one has a task."""
     direct = Direct(when=when, task_s=10.0)
     for member in (1, 2, 0):
@@ -434,11 +434,11 @@ def test_the_outcome_of_a_task_that_the_hub_has_forgotten_is_not_known() -> None
     for message in (Ready(), Offer(1, 8), Payload(1, np.ones(1))):
         direct.say(1, message)
     direct.say(1, Ready(7))
-    assert Tell(1, Outcome(7, Why.UNKNOWN)) in direct.say(1, Offer(7, 8))
+    assert Tell(1, Outcome(7, OutcomeReason.UNKNOWN)) in direct.say(1, Offer(7, 8))
 
 
 @pytest.mark.parametrize("when", [Each(), Cache(3), Round(3)], ids=repr)
-def test_a_flood_of_one_member_leaves_nothing_behind(when: When) -> None:
+def test_a_flood_of_one_member_leaves_nothing_behind(when: CommitRule) -> None:
     direct = Direct(when=when, order=ShortestFirst())
     for member in range(3):
         direct.say(member, Ready())
@@ -456,7 +456,7 @@ def test_a_flood_of_one_member_leaves_nothing_behind(when: When) -> None:
         hub._early,
         hub._tasks._idle,
         hub._tasks._after,
-        hub._turns.state.heap,
+        hub._schedule.state.heap,
     ]
     assert sum(len(one) for one in kept) < 300
 
@@ -519,7 +519,7 @@ def test_who_is_dropped_gets_another_task_at_once() -> None:
         hub.say(member, Ready())
     hub.say(1, Offer(1, 8))
     hub.say(1, Payload(1, np.ones(1)))
-    assert hub.say(2, Offer(1, 8)) == [Tell(2, Outcome(1, Why.LATE)), Tell(2, Task(2, 1))]
+    assert hub.say(2, Offer(1, 8)) == [Tell(2, Outcome(1, OutcomeReason.LATE)), Tell(2, Task(2, 1))]
 
 
 @pytest.mark.parametrize(
@@ -528,7 +528,7 @@ def test_who_is_dropped_gets_another_task_at_once() -> None:
 def test_an_absurd_offer_is_refused(offer: Offer) -> None:
     hub = Direct()
     hub.say(1, Ready())
-    assert hub.say(1, offer) == [Tell(1, Outcome(1, Why.ABSURD))]
+    assert hub.say(1, offer) == [Tell(1, Outcome(1, OutcomeReason.ABSURD))]
 
 
 def test_a_task_that_is_handed_out_again_is_on_the_newest_model() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tweed.hub.machine.planning import Candidate, Group, Pending, holders, plan
+from tweed.hub.machine.planning import Candidate, Group, Pending, model_sources, plan
 from tweed.hub.machine.rates import Rates, SharedLink
 
 
@@ -50,9 +50,9 @@ def test_what_an_aggregator_sends_itself_need_not_move() -> None:
 def test_so_many_get_the_model_from_the_hub_that_the_last_one_has_it_soonest() -> None:
     """Of 30, by a link of 10 each: g from the hub, and (30 - g) / g from each of them."""
     candidates = [Candidate(one, 10.0, 10.0) for one in range(30)]
-    assert holders(30, candidates, 10.0) == 5  # 5 + 5 models long
-    assert holders(2, candidates, 10.0) == 0  # one after the other is as quick as both from the hub
-    assert holders(30, [Candidate(1, 0.1, 10.0)], 10.0) == 0
+    assert model_sources(30, candidates, 10.0) == 5  # 5 + 5 models long
+    assert model_sources(2, candidates, 10.0) == 0  # one after the other is as quick as both from the hub
+    assert model_sources(30, [Candidate(1, 0.1, 10.0)], 10.0) == 0
 
 
 _rates = st.integers(1, 50).map(float)

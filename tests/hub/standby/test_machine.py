@@ -1,4 +1,4 @@
-"""A replica applies the same commits and takes over: nothing counts twice, the model is that of the log."""
+"""A standby applies the same commits and takes over: nothing counts twice, the model is that of the log."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tweed.aggregate import All, Cache, Each, Krum, Mean, When
+from tweed.aggregate import All, Cache, CommitRule, Each, Krum, Mean
 from tweed.errors import UsageError
 from tweed.hub.machine import Hub, Offer, Payload, Step
-from tweed.hub.machine.aggregation import Gathering
+from tweed.hub.machine.aggregation import Aggregation
 from tweed.hub.machine.worker import Compute
-from tweed.hub.standby.machine import Divergence, Replica
+from tweed.hub.standby.machine import Divergence, Standby
 from tweed.hub.wire.messages import Copy, Entry, Unit
 from tweed.order import BoundedDelay, FirstIn
 from tweed.rng import uniform
@@ -22,7 +22,7 @@ from tweed.simulate.hub import Conditions, each
 from tweed.simulate.replicated_hub import Failures, ReplicatedHub, Site
 
 MEMBERS = 8
-WHENS: list[When] = [Each(), Cache(4), All()]
+WHENS: list[CommitRule] = [Each(), Cache(4), All()]
 
 
 def value(member: int, task: int) -> np.ndarray:
@@ -67,9 +67,9 @@ class Run:
 
         def make_hub() -> Hub:
             order: Any = [FirstIn(MEMBERS), BoundedDelay(40, at_once=MEMBERS)][seed % 2]
-            gathering = Gathering(aggregators) if aggregators else None
+            aggregation = Aggregation(aggregators) if aggregators else None
             copies = Divergence(most, 0.1, momentum)
-            return Hub(when=when, order=order, gathering=gathering, copies=copies, payload_s=5.0)
+            return Hub(when=when, order=order, aggregation=aggregation, copies=copies, payload_s=5.0)
 
         conditions = Conditions(
             members=MEMBERS,
@@ -83,7 +83,7 @@ class Run:
         models = self.models
         self.run = ReplicatedHub(
             make_hub,
-            lambda: Replica(Mean(), isinstance(when, Each)),
+            lambda: Standby(Mean(), isinstance(when, Each)),
             conditions,
             each(self.learn),
             (models[0].site(), models[1].site()),
@@ -113,13 +113,13 @@ class Run:
 
 
 @pytest.mark.parametrize("seed", range(9))
-def test_a_replica_has_the_same_bits(seed: int) -> None:
+def test_a_standby_has_the_same_bits(seed: int) -> None:
     case = Run(seed, Failures())
     case.run.until(updates=80)
     case.check(seed)
     first, second = case.models
     common = min(len(first.log), len(second.log))
-    assert common >= 70, f"seed {seed}: the replica is at {len(second.log)}"
+    assert common >= 70, f"seed {seed}: the standby is at {len(second.log)}"
     for one, other in zip(first.log, second.log, strict=False):
         assert one.update.tobytes() == other.update.tobytes() and one.contributions == other.contributions
     assert case.run.state_bytes == 0
@@ -162,26 +162,26 @@ def test_the_log_is_a_fiftieth_of_what_the_hub_sends() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_models_are_never_farther_apart_than_the_bound(seed: int) -> None:
-    """At each commit of the hub: against what the replica can have, of all whose copies it holds."""
+    """At each commit of the hub: against what the standby can have, of all whose copies it holds."""
     far: dict[float, list[float]] = {}
     for most in (0.02, 1e9):
         case = Run(seed, Failures(), div_max=most, aggregators=0, momentum=0.0)
         run, distances = case.run, []
-        replica = run.replica
-        assert replica is not None
+        standby = run.standby
+        assert standby is not None
         for updates in range(1, 60):
             run.until(updates=updates)
             shadow = Model(0.0)
             for step in case.models[0].log:
-                if _has(replica, step):
+                if _has(standby, step):
                     shadow.apply(step)
             distances.append(float(np.linalg.norm(shadow.weights - case.models[0].weights)))
         far[most] = distances
     assert max(far[0.02]) <= 0.02 < max(far[1e9])
 
 
-def _has(replica: Replica, step: Step) -> bool:
-    return step.version <= replica.version or all(unit.key in replica._copies for unit in step.units)
+def _has(standby: Standby, step: Step) -> bool:
+    return step.version <= standby.version or all(unit.key in standby._copies for unit in step.units)
 
 
 def test_the_bound_is_that_of_momentum() -> None:
@@ -210,24 +210,24 @@ def copy(member: int, number: int) -> Copy:
 
 
 def test_entries_are_applied_in_order_and_once_each() -> None:
-    replica = Replica(Mean(), each=True)
-    replica.handle(entry(2, (2, 1)))
-    replica._entries.clear()
+    standby = Standby(Mean(), per_contribution=True)
+    standby.handle(entry(2, (2, 1)))
+    standby._entries.clear()
     for message in (entry(1, (1, 1)), entry(2, (2, 1)), copy(2, 1)):
-        replica.handle(message)
-    assert replica.poll() is None  # the copy for the first is not there
-    assert replica.handle(copy(1, 1))
-    found = [replica.poll(), replica.poll(), replica.poll()]
+        standby.handle(message)
+    assert standby.poll() is None  # the copy for the first is not there
+    assert standby.handle(copy(1, 1))
+    found = [standby.poll(), standby.poll(), standby.poll()]
     assert [one[0].contributions if one else None for one in found] == [((1, 1),), ((2, 1),), None]
-    assert not replica.handle(copy(1, 1)) and not replica.handle(entry(2, (2, 1)))
+    assert not standby.handle(copy(1, 1)) and not standby.handle(entry(2, (2, 1)))
 
 
-def test_the_next_hub_counts_what_the_replica_had_and_knows_what_was_counted() -> None:
-    replica, hub = Replica(Mean(), each=True), Hub(order=FirstIn(9))
+def test_the_next_hub_counts_what_the_standby_had_and_knows_what_was_counted() -> None:
+    standby, hub = Standby(Mean(), per_contribution=True), Hub(order=FirstIn(9))
     for message in (entry(1, (1, 1)), copy(1, 1), copy(1, 2), copy(3, 5)):
-        replica.handle(message)
-    assert replica.poll() is not None
-    replica.take_over(hub, 0.0)
+        standby.handle(message)
+    assert standby.poll() is not None
+    standby.take_over(hub, 0.0)
     steps = []
     while (action := hub.poll()) is not None:
         steps += [action.contributions] if isinstance(action, Step) else []
@@ -235,6 +235,6 @@ def test_the_next_hub_counts_what_the_replica_had_and_knows_what_was_counted() -
     assert hub.has_counted((1, 1)) and not hub.has_counted((1, 3))
 
 
-def test_a_rule_that_is_no_sum_has_no_replica() -> None:
+def test_a_rule_that_is_no_sum_has_no_standby() -> None:
     with pytest.raises(UsageError, match="a rule that is a sum"):
-        Replica(Krum(1), each=False)
+        Standby(Krum(1), per_contribution=False)

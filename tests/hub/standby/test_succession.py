@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from tweed.hub.standby.succession import Guard, Rank, Standing, Successor, Voter
+from tweed.hub.standby.succession import Guard, GuardState, Successor, SuccessorState, Voter
 from tweed.rng import uniform
 
 
 def named(electorate: set[int]) -> tuple[Guard, Successor]:
-    """A hub, and a replica that has its state."""
+    """A hub, and a standby that has its state."""
     guard, successor = Guard(), Successor()
     guard.present = set(electorate)
     successor.appointed(1, guard.appoint())
@@ -23,23 +23,25 @@ def named(electorate: set[int]) -> tuple[Guard, Successor]:
     return guard, successor
 
 
-def test_a_replica_takes_over_when_most_members_have_lost_the_hub_as_well() -> None:
+def test_a_standby_takes_over_when_most_members_have_lost_the_hub_as_well() -> None:
     _, successor = named({0, 1, 2})
-    assert not successor.promise(0, 1)  # the replica has the hub
+    assert not successor.promise(0, 1)  # the standby has the hub
     successor.hub_lost()
-    assert successor.promise(0, 1) and successor.rank is Rank.ALONE
-    assert successor.promise(7, 1) and successor.rank is Rank.ALONE  # the hub did not have that member
+    assert successor.promise(0, 1) and successor.state is SuccessorState.ALONE
+    assert (
+        successor.promise(7, 1) and successor.state is SuccessorState.ALONE
+    )  # the hub did not have that member
     assert not successor.promise(1, 2)  # of another appointment
-    assert successor.promise(1, 1) and successor.rank is Rank.SERVING
+    assert successor.promise(1, 1) and successor.state is SuccessorState.SERVING
 
 
 def test_promises_are_void_when_the_hub_is_back() -> None:
     _, successor = named({0, 1, 2})
     successor.hub_lost()
     successor.promise(0, 1)
-    assert successor.hub_back() == [0] and successor.rank is Rank.FOLLOWING
+    assert successor.hub_back() == [0] and successor.state is SuccessorState.FOLLOWING
     successor.hub_lost()
-    assert successor.promise(1, 1) and successor.rank is Rank.ALONE
+    assert successor.promise(1, 1) and successor.state is SuccessorState.ALONE
 
 
 def test_who_is_cut_off_promises_anew() -> None:
@@ -47,7 +49,7 @@ def test_who_is_cut_off_promises_anew() -> None:
     successor.hub_lost()
     successor.promise(0, 1)
     successor.unlinked(0)
-    assert successor.promise(1, 1) and successor.rank is Rank.ALONE
+    assert successor.promise(1, 1) and successor.state is SuccessorState.ALONE
 
 
 def test_without_a_state_or_without_members_nobody_takes_over() -> None:
@@ -57,33 +59,33 @@ def test_without_a_state_or_without_members_nobody_takes_over() -> None:
     assert not empty.promise(0, 1) and not empty.hub_restarted()
     _, successor = named(set())
     successor.hub_lost()
-    assert successor.rank is Rank.ALONE
+    assert successor.state is SuccessorState.ALONE
 
 
 def test_the_hubs_own_key_says_that_its_process_is_gone() -> None:
     _, successor = named({0, 1, 2})
-    assert successor.hub_restarted() and successor.rank is Rank.SERVING
+    assert successor.hub_restarted() and successor.state is SuccessorState.SERVING
 
 
-def test_a_hub_waits_until_half_of_each_possible_electorate_has_let_the_replica_go() -> None:
+def test_a_hub_waits_until_half_of_each_possible_electorate_has_let_the_standby_go() -> None:
     guard, _ = named({0, 1, 2})
     guard.present |= {3, 4}
     assert guard.change() == (frozenset({3, 4}), frozenset())
     guard.present.discard(0)
     assert guard.change() is None  # one change at a time
-    guard.replica_lost()
+    guard.standby_lost()
     for member in (3, 4):
         guard.renounced(member, 1)
-    assert not guard.may_commit  # of the three that the replica may go by nobody has
+    assert not guard.may_commit  # of the three that the standby may go by nobody has
     guard.renounced(1, 1)
     assert not guard.may_commit
     guard.renounced(2, 1)
-    assert guard.standing is Standing.SINGLE
+    assert guard.state is GuardState.SINGLE
 
 
 def test_a_hub_without_members_goes_on_at_once() -> None:
     guard, _ = named(set())
-    guard.replica_lost()
+    guard.standby_lost()
     assert guard.may_commit
 
 
@@ -95,7 +97,7 @@ def test_a_member_that_has_promised_does_not_renounce() -> None:
     assert voter.renounce(2) and not voter.promise()
 
 
-def test_renouncing_goes_for_earlier_replicas_too_and_not_for_later_ones() -> None:
+def test_renouncing_goes_for_earlier_standbys_too_and_not_for_later_ones() -> None:
     voter = Voter()
     voter.named(3)
     assert voter.renounce(2) and voter.appointment == 3
@@ -114,7 +116,7 @@ class Link:
 
 
 class World:
-    """A hub, a replica and members; links are cut and made again, and messages take their time."""
+    """A hub, a standby and members; links are cut and made again, and messages take their time."""
 
     def __init__(self, seed: int, members: int) -> None:
         self.seed, self.size, self.now, self.drawn = seed, members, 0.0, 0
@@ -132,13 +134,13 @@ class World:
         ]
         self.side = [
             Link(
-                (lambda m, n=n: self.at_replica(n, m), lambda m, n=n: self.from_replica(n, m)),
+                (lambda m, n=n: self.at_standby(n, m), lambda m, n=n: self.from_standby(n, m)),
                 (lambda n=n: self.successor.unlinked(n), lambda: None),
             )
             for n in range(members)
         ]
         self.spine = Link(
-            (self.hub_hears, self.replica_hears), (self.hub_lost_replica, self.replica_lost_hub)
+            (self.hub_hears, self.standby_hears), (self.hub_lost_standby, self.standby_lost_hub)
         )
 
     def draw(self) -> float:
@@ -190,7 +192,7 @@ class World:
         if self.dead or self.voters[member].promised or not self.make(self.main[member]):
             return
         self.guard.present.add(member)
-        if self.guard.standing is Standing.GUARDED:
+        if self.guard.state is GuardState.GUARDED:
             self.send(self.main[member], 0, ("named", self.guard.appointment))
         else:
             self.send(self.main[member], 0, ("renounce", self.guard.appointment))
@@ -199,30 +201,30 @@ class World:
         before = self.guard.may_commit
         self.guard.renounced(member, message)
         self.let_go += self.guard.may_commit and not before
-        if self.guard.standing is Standing.GUARDED:
+        if self.guard.state is GuardState.GUARDED:
             self.send(self.main[member], 0, ("named", self.guard.appointment))
 
-    def hub_lost_replica(self) -> None:
+    def hub_lost_standby(self) -> None:
         self.hub_saw_end = True
-        self.guard.replica_lost()
+        self.guard.standby_lost()
         self.paused += not self.guard.may_commit
         for link in self.main:
             self.send(link, 0, ("renounce", self.guard.appointment))
 
-    def link_replica(self) -> None:
+    def link_standby(self) -> None:
         if self.dead or not self.make(self.spine):
             return
         for member in self.successor.hub_back():
             self.send(self.side[member], 0, "released")
-        if self.successor.rank is Rank.SERVING:
+        if self.successor.state is SuccessorState.SERVING:
             self.send(self.spine, 1, "serves")
         else:
-            whole = self.successor.rank is not Rank.EMPTY
+            whole = self.successor.state is not SuccessorState.EMPTY
             self.send(self.spine, 1, ("replica", self.successor.appointment if whole else 0))
 
     def hub_hears(self, message: Any) -> None:
         if message == "serves":
-            self.guard.replica_serves()
+            self.guard.standby_serves()
         elif message == "agreed":
             self.guard.agreed()
         else:
@@ -231,9 +233,9 @@ class World:
     def name(self, appointment: int) -> None:
         electorate = None
         if not appointment:
-            self.guard.replica_left()
+            self.guard.standby_left()
         elif appointment == self.guard.appointment:
-            electorate = self.guard.replica_back()
+            electorate = self.guard.standby_back()
         self.hub_saw_end = False
         if electorate is None:
             electorate = self.guard.appoint()
@@ -242,7 +244,7 @@ class World:
         self.send(self.spine, 0, ("roster", self.guard.appointment, electorate))
         self.send(self.spine, 0, ("state", self.guard.appointment))
 
-    def replica_hears(self, message: Any) -> None:
+    def standby_hears(self, message: Any) -> None:
         if message[0] == "roster":
             self.successor.appointed(message[1], message[2])
             self.send(self.spine, 1, "agreed")
@@ -252,16 +254,19 @@ class World:
         elif message[1] == self.successor.appointment:
             self.successor.filled()
 
-    # The replica and members
+    # The standby and members
 
-    def replica_lost_hub(self) -> None:
+    def standby_lost_hub(self) -> None:
         self.successor.hub_lost()
 
-    def at_replica(self, member: int, appointment: int) -> None:
-        if not self.successor.promise(member, appointment) and self.successor.rank is not Rank.SERVING:
+    def at_standby(self, member: int, appointment: int) -> None:
+        if (
+            not self.successor.promise(member, appointment)
+            and self.successor.state is not SuccessorState.SERVING
+        ):
             self.send(self.side[member], 0, "released")
 
-    def from_replica(self, member: int, message: str) -> None:
+    def from_standby(self, member: int, message: str) -> None:
         self.voters[member].released()
 
     def at_member(self, member: int, message: Any) -> None:
@@ -273,9 +278,9 @@ class World:
             self.send(self.main[member], 1, appointment)
 
     def lost_hub(self, member: int) -> None:
-        self.after(self.draw(), lambda: self.ask_replica(member))
+        self.after(self.draw(), lambda: self.ask_standby(member))
 
-    def ask_replica(self, member: int) -> None:
+    def ask_standby(self, member: int) -> None:
         if not self.main[member].up[1] and self.side[member].up[1] and self.voters[member].promise():
             self.send(self.side[member], 1, self.voters[member].appointment)
 
@@ -294,7 +299,7 @@ class World:
         elif which < 0.6:
             self.cut(self.spine)
         elif which < 0.75:
-            self.link_replica()
+            self.link_standby()
         elif which < 0.8:
             self.cut(self.side[member])
         elif self.make(self.side[member]) and self.voters[member].promised:
@@ -306,7 +311,7 @@ class World:
         for number in range(self.size):
             self.join(number)
             self.make(self.side[number])
-        self.link_replica()
+        self.link_standby()
         for _ in range(events):
             self.after(1.5 * self.draw(), self.happen)
             while self.queue and self.queue[0][0] <= self.now + 1.0:
@@ -316,7 +321,7 @@ class World:
             self.now += 0.5
 
     def check(self) -> None:
-        serving = self.successor.rank is Rank.SERVING
+        serving = self.successor.state is SuccessorState.SERVING
         self.took_over = max(self.took_over, serving)
         assert not (serving and self.hub_saw_end and self.guard.may_commit), f"seed {self.seed}: two hubs"
 
@@ -329,9 +334,9 @@ def test_whatever_is_cut_no_two_hubs_commit_beside_each_other() -> None:
     assert sum(world.let_go for world in worlds) > 10
 
 
-def test_a_hub_that_asks_nobody_would_commit_beside_its_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_asks_nobody_would_commit_beside_its_standby(monkeypatch: pytest.MonkeyPatch) -> None:
     """The check can fail."""
-    monkeypatch.setattr(Guard, "may_commit", property(lambda guard: guard.standing is not Standing.OVER))
+    monkeypatch.setattr(Guard, "may_commit", property(lambda guard: guard.state is not GuardState.OVER))
     with pytest.raises(AssertionError, match="two hubs"):
         for seed in range(100):
             World(seed, 1 + seed % 5).run(80)

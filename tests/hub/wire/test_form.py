@@ -41,6 +41,6 @@ def test_the_length_that_is_offered_is_that_of_what_is_decoded(memory: object) -
     generator = torch.Generator().manual_seed(1)
     for number in range(1, 4):
         offer, data = worker.offer(torch.randn(SPEC.numel, generator=generator), number)
-        length = float(hub.decode(data, number).norm())
-        assert offer.norm == pytest.approx(length, rel=1e-5)
+        norm = float(hub.decode(data, number).norm())
+        assert offer.norm == pytest.approx(norm, rel=1e-5)
         worker.over(counted=True)

@@ -2,14 +2,14 @@
 
     the member's own thread                  the thread "tweed-aggregator"
     send(message)           -- said -->      what the hub or a named member is to get
-    replicate(worker)       -- unsafe -->    what the replica is to get, beside sums
+    replicate(worker)       -- unsafe -->    what the standby is to get, beside sums
     receive()               <- told ----     messages of the hub, and of members that are a way
                                              Gather, Void, Lend, sums; callers; the newest model: `Service`
 
 All links and machines are the thread's, so nothing is locked: the two sides hand over whole messages. It
 works while the member computes, and ends when `close` is called, or the process does. What was said before
 the other side knew of a new link to the hub is not sent over that: the member's machine says it again. And
-until it knows, it keeps all that it has for a replica, which may be the hub by then.
+until it knows, it keeps all that it has for a standby, which may be the hub by then.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tweed.hub.keyed.member_link import Came, MemberLink, Seen
 from tweed.hub.machine.worker import Worker
 from tweed.hub.wire import bodies
 from tweed.hub.wire.form import ContributionForm
-from tweed.hub.wire.messages import FromWorker, Gather, Lend, Offer, Payload, Sum, Task, Void
+from tweed.hub.wire.messages import CancelGroup, FromWorker, Gather, ModelGrant, Offer, Payload, Sum, Task
 from tweed.links.address import HubAddress
 
 #: So many members may have a link to an aggregator at a time.
@@ -77,9 +77,9 @@ class AggregatorLink(MemberLink):
         # A bool: there is a new link; whether it is to another hub.
         self._told: queue.SimpleQueue[Came | bool | BaseException] = queue.SimpleQueue()
         self._known_links = self._made_links = 0
-        self._shown = 0, Seen()  # over the how manieth link, and what there was of a replica
+        self._shown = 0, Seen()  # over the how manieth link, and what there was of a standby
         self._unsafe: Sequence[tuple[Task, Offer, Tensor]] = ()
-        self._sums: deque[Sum] = deque()  # which wait until the replica has their copies
+        self._sums: deque[Sum] = deque()  # which wait until the standby has their copies
         self._forms: dict[int, ContributionForm] = {}
         self._closing, self._turned, self._breaks = (threading.Event() for _ in range(3))
         self._thread = threading.Thread(target=self._work, name="tweed-aggregator", daemon=True)
@@ -168,7 +168,7 @@ class AggregatorLink(MemberLink):
             self._breaks.clear()
             super().break_off()
         self._obey()
-        self._replica.send(self._unsafe)
+        self._standby.send(self._unsafe)
         self._service.passed(time.monotonic())
         self._send_sums()
         self._show()
@@ -190,20 +190,20 @@ class AggregatorLink(MemberLink):
 
     def _show(self) -> None:
         """To the member's own thread, before it is told what came later."""
-        replica = self._replica
-        self._shown = self._made_links, Seen(replica.known, replica.safe, replica.ready)
+        standby = self._standby
+        self._shown = self._made_links, Seen(standby.known, standby.safe, standby.ready)
 
     def _send_sums(self) -> None:
-        """Sums go to the hub and to its replica; to that first, where the hub has said so."""
+        """Sums go to the hub and to its standby; to that first, where the hub has said so."""
         while (found := self._service.poll()) is not None:
-            if self._replica.known:
-                self._replica.add(found)
+            if self._standby.known:
+                self._standby.add(found)
             self._sums.append(found)
         while self._sums and not (self._sums[0].copy_first and self._waits_for_copy(self._sums[0])):
             self._send(self._sums.popleft())
 
     def _waits_for_copy(self, found: Sum) -> bool:
-        return self._replica.ready and self._replica.had_sum < found.group
+        return self._standby.ready and self._standby.had_sum < found.group
 
     def _obey(self) -> None:
         while True:
@@ -228,14 +228,14 @@ class AggregatorLink(MemberLink):
         if isinstance(message, Task) and message.via is None:
             self._service.holds(message.version, body)
 
-    def _serve(self, message: Gather | Void | Lend, body: Tensor) -> None:
+    def _serve(self, message: Gather | CancelGroup | ModelGrant, body: Tensor) -> None:
         data, now = body.numpy().tobytes(), time.monotonic()
         if isinstance(message, Gather):
             self._service.gather(message, bodies.read_parts(data), now)
-        elif isinstance(message, Void):
-            self._service.void(message, now)
+        elif isinstance(message, CancelGroup):
+            self._service.cancel_group(message, now)
         else:
-            self._service.lend(message, data.decode(errors="replace"))
+            self._service.grant_model(message, data.decode(errors="replace"))
 
     def _other(self, link: int, what: bytes | bytearray | str) -> None:
         if self._ways.owns(link):

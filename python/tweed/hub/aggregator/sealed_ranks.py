@@ -18,7 +18,7 @@ from tweed.hub.keyed.hub_links import KeyedLinks
 from tweed.hub.links.base import Linked, News
 from tweed.hub.standby.replication import Replication
 from tweed.links.address import Credentials, HubAddress
-from tweed.links.calling import opened
+from tweed.links.client import opened
 
 #: Gathers a text of each rank, by rank.
 Gather = Callable[[str], Sequence[str]]

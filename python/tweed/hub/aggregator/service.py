@@ -1,9 +1,10 @@
 """What a member does for others: it adds up what they send, and hands the newest model to them.
 
-The machines are `Aggregator` and `Holder`. This says who may send what, and fetch what: those alone whom the
-hub has named, for the task, or the version, that it has named, and so many bytes as the hub was told. Who
-comes before the hub's word waits; the others hold a few KB at most. Who sends what was not announced is cut
-off: its contribution is void, and the hub hears of it from the member that is cut off, or when time is over.
+The machines are `Aggregator` and `ModelSource`. This says who may send what, and fetch what: those alone
+whom the hub has named, for the task, or the version, that it has named, and so many bytes as the hub was
+told. Who comes before the hub's word waits; the others hold a few KB at most. Who sends what was not
+announced is cut off: its contribution is void, and the hub hears of it from the member that is cut off, or
+when time is over.
 
 Nothing here has a clock; `now` is in seconds.
 """
@@ -19,11 +20,21 @@ from torch import Tensor
 from tweed.errors import DataError
 from tweed.hub.keyed.ways import Links
 from tweed.hub.machine.aggregator import Aggregator
-from tweed.hub.machine.model_source import HandOver, Holder
+from tweed.hub.machine.model_source import HandOver, ModelSource
 from tweed.hub.wire.bodies import Part
 from tweed.hub.wire.framing import SMALL_BYTES, framed, split
 from tweed.hub.wire.head import HEAD, from_worker
-from tweed.hub.wire.messages import Fetch, Gather, Grant, Handed, Lend, Offer, Payload, Sum, Void
+from tweed.hub.wire.messages import (
+    CancelGroup,
+    Gather,
+    Grant,
+    Handed,
+    ModelGrant,
+    ModelRequest,
+    Offer,
+    Payload,
+    Sum,
+)
 
 
 @dataclass(slots=True)
@@ -56,11 +67,11 @@ class Service:
     own: str
     decode: Callable[[int, Tensor, int], Any]
     _aggregator: Aggregator = field(init=False)
-    _holder: Holder = field(default_factory=Holder)
+    _model_source: ModelSource = field(default_factory=ModelSource)
     _callers: dict[int, _Caller] = field(default_factory=dict)  # by link
     _parts: dict[tuple[str, int], Part] = field(default_factory=dict)  # by key and task
     _groups: dict[int, list[Part]] = field(default_factory=dict)
-    _lent: dict[str, tuple[int, int]] = field(default_factory=dict)  # by key: member, and version
+    _granted_models: dict[str, tuple[int, int]] = field(default_factory=dict)  # by key: member, and version
     _out: list[Sum] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -79,22 +90,22 @@ class Service:
         for link, caller in list(self._callers.items()):
             self._let_send(link, caller)
 
-    def void(self, message: Void, now: float) -> None:
+    def cancel_group(self, message: CancelGroup, now: float) -> None:
         """A group has ended."""
         self._forget(message.group)
         self._aggregator.handle(message, now)
 
-    def lend(self, message: Lend, key: str) -> None:
+    def grant_model(self, message: ModelGrant, key: str) -> None:
         """The member with this key may fetch a version."""
-        self._lent[key] = message.member, message.version
+        self._granted_models[key] = message.member, message.version
         for caller in self._callers.values():
             if caller.key == key:
-                self._ask_holder(caller)
+                self._ask_model_source(caller)
         self._hand_over()
 
     def holds(self, version: int, model: Tensor) -> None:
         """This model has come, as it crosses links."""
-        self._holder.holds(version, model)
+        self._model_source.holds(version, model)
         self._hand_over()
 
     def unlinked(self) -> None:
@@ -102,10 +113,10 @@ class Service:
         for link in list(self._callers):
             self._cut(link, "the aggregator has lost its hub")
         self._aggregator.unlinked()
-        self._holder = Holder()  # at another hub the same version may be another model
+        self._model_source = ModelSource()  # at another hub the same version may be another model
         self._parts.clear()
         self._groups.clear()
-        self._lent.clear()
+        self._granted_models.clear()
 
     # What members say
 
@@ -153,9 +164,9 @@ class Service:
         if isinstance(message, Offer):
             caller.offered = message.number, message.numbytes
             self._let_send(link, caller)
-        elif isinstance(message, Fetch):
+        elif isinstance(message, ModelRequest):
             caller.wanted = message.version
-            self._ask_holder(caller)
+            self._ask_model_source(caller)
             self._hand_over()
         elif isinstance(message, Payload):
             self._arrived(link, caller, message, now)
@@ -200,18 +211,18 @@ class Service:
             if self._parts.get((part.key, part.number)) is part:
                 del self._parts[part.key, part.number]
 
-    def _ask_holder(self, caller: _Caller) -> None:
-        member, version = self._lent.get(caller.key, (-1, -1))
+    def _ask_model_source(self, caller: _Caller) -> None:
+        member, version = self._granted_models.get(caller.key, (-1, -1))
         if caller.wanted is not None and caller.wanted == version:
             caller.wanted = None
-            self._holder.asked(member, version)
+            self._model_source.asked(member, version)
 
     def _hand_over(self) -> None:
-        while (given := self._holder.poll()) is not None:
+        while (given := self._model_source.poll()) is not None:
             self._send_model(given)
 
     def _send_model(self, given: HandOver) -> None:
-        keys = {key for key, (member, _) in self._lent.items() if member == given.member}
+        keys = {key for key, (member, _) in self._granted_models.items() if member == given.member}
         for link, caller in self._callers.items():
             if caller.key in keys:
                 body = given.model.numpy().tobytes() if given.there else b""

@@ -21,19 +21,19 @@ from tweed.hub.wire import bodies
 from tweed.hub.wire.bodies import Part
 from tweed.hub.wire.framing import SMALL_BYTES
 from tweed.hub.wire.messages import (
+    CancelGroup,
     FromHub,
     FromWorker,
     Gather,
     Grant,
     Leave,
-    Lend,
+    ModelGrant,
     Offer,
     Outcome,
     Payload,
     Resume,
     Sum,
     Task,
-    Void,
 )
 
 
@@ -88,7 +88,7 @@ class Allowances:
             self._gathers.setdefault(member, {})[message.group] = message
             room = bodies.sum_room(self.numel, len(message.tasks))
             self._sum_room[member] = max(room, self._sum_room.get(member, 0))
-        elif isinstance(message, Void):
+        elif isinstance(message, CancelGroup):
             self._gathers.get(member, {}).pop(message.group, None)
         elif isinstance(message, Task):
             self._model_bytes[member] = model_bytes
@@ -99,7 +99,7 @@ class Allowances:
             norms = message.norms or [math.nan] * len(message.tasks)
             pairs = zip(message.tasks, norms, strict=True)
             return bodies.pack_parts([self._part(*task, norm) for task, norm in pairs])
-        if isinstance(message, Lend):
+        if isinstance(message, ModelGrant):
             return self.keys[message.member].encode()
         if not isinstance(message, Task | Grant) or message.via is None:
             return None

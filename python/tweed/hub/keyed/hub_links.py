@@ -1,7 +1,7 @@
 """A hub's links to members that come, go and return: `MemberLinks` without a group.
 
 A member is its key; the hub numbers keys in the order in which they first came, and keeps the numbers in its
-checkpoint. A link begins with a question of the member (`greetings`); until it is answered, and at any time
+checkpoint. A link begins with a question of the member (`hello`); until it is answered, and at any time
 but for what was granted, and for sums of a group at it, it may bring a few KB at a time (`allowances`). Who
 was granted something and does not send it is hung up on (`silence`).
 
@@ -33,12 +33,12 @@ from tweed.hub.wire.messages import (
     FromWorker,
     Grant,
     Leave,
-    Lend,
+    ModelGrant,
     Outcome,
     Payload,
     Task,
 )
-from tweed.links import greetings
+from tweed.links import hello
 from tweed.links.silence import Silence
 
 log = logging.getLogger("tweed")
@@ -46,7 +46,7 @@ log = logging.getLogger("tweed")
 _PATIENCE_S = 30.0
 #: No more keys are known: about a kilobyte is kept of each that ever came.
 _MOST_KEYS = 1 << 16
-#: Numbers that a hub which is gone may have given and its replica has not heard of.
+#: Numbers that a hub which is gone may have given and its standby has not heard of.
 _FEW = 64
 
 
@@ -58,13 +58,13 @@ class KeyedLinks:
       terms: all that hub and members must agree on, a line each.
       job: what members that ask are to do; None: it is not said.
       fewest: no task is handed out before so many members are there.
-      replication: what a replica of this hub gets.
+      replication: what a standby of this hub gets.
 
     Attributes:
       fewest: see above.
       numbers: of the members that ever came, by key.
       barred: says of a key whether its process may be no member, though it has a link.
-      herald: after this process has taken over: called now and then.
+      announce_takeover: after this process has taken over: called now and then.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class KeyedLinks:
         self.numbers: dict[str, int] = {}
         self._links, self._terms, self._job, self.fewest = links, terms, job, fewest
         self.barred: Callable[[str], bool] = lambda key: False
-        self.herald: Callable[[], None] = lambda: None
+        self.announce_takeover: Callable[[], None] = lambda: None
         self._replication = replication
         self._ignored: set[int] = set()
         self._expected: dict[int, int] = {}  # links over which a member will ask to be in
@@ -91,7 +91,7 @@ class KeyedLinks:
         # By member and kind of message, until there are enough members.
         self._early: dict[int, dict[type | Linked, News]] | None = {}
         self._given_up: list[News] = []  # members that were barred while they were away
-        self._digest = greetings.digest(terms)
+        self._digest = hello.digest(terms)
         self._model: tuple[Tensor, bytes] | None = None  # that was told last
 
     @property
@@ -133,7 +133,7 @@ class KeyedLinks:
         return member
 
     def next(self, until: float) -> Sequence[News]:
-        """Comes back within a second in any case, but for the time in which a replica may
+        """Comes back within a second in any case, but for the time in which a standby may
         take over: then nothing is handed on. Raises Superseded if it has."""
         self._replication.rest()
         came = list(self._next(until))
@@ -144,7 +144,7 @@ class KeyedLinks:
 
     def _next(self, until: float) -> Sequence[News]:
         came, self._given_up = self._given_up, []
-        self.herald()
+        self.announce_takeover()
         until = min(until, self._silence.deadline())
         for link, what in self._links.next(min(1.0, max(0.0, until - time.monotonic()))):
             if link in self._ignored:
@@ -171,7 +171,7 @@ class KeyedLinks:
         elif isinstance(message, Grant | Outcome):
             self._silence.over(member)
         if isinstance(message, Task) and message.via is not None:
-            self.tell(message.via, Lend(message.version, member), None)
+            self.tell(message.via, ModelGrant(message.version, member), None)
         self._allow(member, link)
         body = self._allowed.body(message) if model is None else self._as_bytes(model)
         self._links.send(link, framed(message, 0 if body is None else len(body)), body)
@@ -211,14 +211,14 @@ class KeyedLinks:
         until = time.monotonic() + _PATIENCE_S
         for member in self.members:
             self.tell(member, end, model)
-        replica = self._replication
-        replica.finish(end.version)
-        while (self._link_of or self._away or replica.link is not None) and time.monotonic() < until:
+        standby = self._replication
+        standby.finish(end.version)
+        while (self._link_of or self._away or standby.link is not None) and time.monotonic() < until:
             for member, news in self._next(until):
                 if news is Linked.JOINED:
                     self.tell(member, end, model)
-            replica.rest()
-        replica.forget()
+            standby.rest()
+        standby.forget()
 
     def close(self) -> None:
         self._links.close()
@@ -235,15 +235,15 @@ class KeyedLinks:
         """What a link has brought; one that brings what cannot be is ended."""
         try:
             if link in self._expected and control.is_control(data):
-                return []  # it was for the replica that this process has been
+                return []  # it was for the standby that this process has been
             if link in self._asking:
-                return self._answer(link, greetings.read(data))
+                return self._answer(link, hello.read(data))
             if link == self._replication.link:
                 self._replication.heard(data)
             elif link in self._member_of:
                 member = self._member_of[link]
                 if control.is_control(data):
-                    return self._of_replica(member, control.read(data))
+                    return self._of_standby(member, control.read(data))
                 return [(member, self._message(member, data))]
         except DataError as error:
             # Of those that are not in there may be any number.
@@ -266,7 +266,7 @@ class KeyedLinks:
             self._silence.arrived(member, time.monotonic())
         return message
 
-    def _of_replica(self, member: int, message: control.Control) -> list[News]:
+    def _of_standby(self, member: int, message: control.Control) -> list[News]:
         if message.kind is not control.Kind.RENOUNCED:
             raise DataError(f"a member says {message.kind.name} to a hub")
         self._replication.renounced(member, message.number)
@@ -277,7 +277,7 @@ class KeyedLinks:
         joins = False
         if asked.get("ask") == "job":
             answer: dict[str, Any] = {"job": self._job}
-        elif "copies" in asked or asked.get("ask") == "restarted":  # as of a replica, which this has been
+        elif "copies" in asked or asked.get("ask") == "restarted":  # as of a standby, which this has been
             answer = {"serves": self._replication.generation or None}
         elif asked.get("terms") != self._digest:
             answer = {"terms": list(self._terms)}
@@ -297,7 +297,7 @@ class KeyedLinks:
             }
         else:
             joins, answer = True, {"worker": self._number(key, asked.get("worker")), "workers": self.fewest}
-        self._links.send(link, greetings.packed(answer))
+        self._links.send(link, hello.packed(answer))
         return self._joined(link, key, asked.get("aggregator")) if joins else []
 
     def _number(self, key: str, claimed: object) -> int:

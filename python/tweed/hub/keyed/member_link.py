@@ -22,45 +22,45 @@ from tweed import _core
 from tweed.errors import DataError, PeerLost, ShapeMismatch, UsageError
 from tweed.hub.keyed.ways import Ways
 from tweed.hub.machine.worker import Worker
-from tweed.hub.standby.link import WINDOW, ReplicaLink
+from tweed.hub.standby.link import WINDOW, StandbyLink
 from tweed.hub.wire import bodies, control
 from tweed.hub.wire.control import Kind
 from tweed.hub.wire.form import ContributionForm
 from tweed.hub.wire.framing import framed, split
 from tweed.hub.wire.head import HEAD, body_of, from_hub
 from tweed.hub.wire.messages import (
-    Fetch,
+    CancelGroup,
     FromHub,
     FromWay,
     FromWorker,
     Gather,
     Grant,
-    Lend,
+    ModelGrant,
+    ModelRequest,
     Offer,
     Outcome,
     Payload,
     Sum,
     Task,
-    Void,
 )
-from tweed.links import greetings
+from tweed.links import hello
 from tweed.links.address import HubAddress
-from tweed.links.calling import Event, ask
+from tweed.links.client import Event, ask
 from tweed.rng import uniform
 
 log = logging.getLogger("tweed")
 #: Seconds until a call is made again, at first and at most; times up to 1.5 by chance. A hub that has ended
 #: training waits half a minute for those who are away: each has called within it.
-_FIRST_PAUSE_S, _MOST_PAUSE_S, _MOST_PAUSE_WITH_REPLICA_S = 0.25, 10.0, 2.0
-#: So long a member waits for a replica that lacks much, and at the end for copies to leave.
-_REPLICA_S = 10.0
+_FIRST_PAUSE_S, _MOST_PAUSE_S, _MOST_PAUSE_WITH_STANDBY_S = 0.25, 10.0, 2.0
+#: So long a member waits for a standby that lacks much, and at the end for copies to leave.
+_STANDBY_S = 10.0
 #: A message for the worker, and what came with it.
 Came = tuple[FromHub | FromWay, Tensor]
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a member knows of the replica; `ReplicaLink` says what each means."""
+    """What a member knows of the standby; `StandbyLink` says what each means."""
 
     known: bool = False
     safe: int = 0
@@ -78,7 +78,7 @@ class MemberLink:
       returns: a link that has ended may be made anew; else PeerLost is raised, as in a group.
 
     Attributes:
-      renewed: the link that came last is to another hub: the replica of that which is gone.
+      renewed: the link that came last is to another hub: the standby of that which is gone.
       worker, workers: which worker this one is, and how many the hub counts on; draws go by that.
       forms: of a worker, how its contributions cross.
 
@@ -100,11 +100,11 @@ class MemberLink:
     ) -> None:
         self._most_bytes = 0
         self._address, self._terms, self._away_s, self._returns = address, terms, away_s, returns
-        self._links, self._ways, self._replica = links, Ways(links), ReplicaLink(links)
+        self._links, self._ways, self._standby = links, Ways(links), StandbyLink(links)
         self._link: int | None = None
         self._called = False
         self._came: deque[Came] = deque()
-        self._first: Payload | None = None  # which waits until the replica has its copy
+        self._first: Payload | None = None  # which waits until the standby has its copy
         self._calls, self._model_s = 0, 0.0
         self.worker, self.workers = -1, 0
         self.renewed = False
@@ -121,7 +121,7 @@ class MemberLink:
 
     @property
     def keeps(self) -> bool:
-        return self._replica.known
+        return self._standby.known
 
     @property
     def key(self) -> str:
@@ -135,16 +135,16 @@ class MemberLink:
 
     def send(self, message: FromWorker) -> None:
         """Over a link that has ended nothing goes, and `receive` tells. A payload waits until
-        the replica has its copy, where that is to go first."""
+        the standby has its copy, where that is to go first."""
         if not self._called:
             self.call()
-        if isinstance(message, Payload) and message.copy_first and self._replica.ready:
+        if isinstance(message, Payload) and message.copy_first and self._standby.ready:
             self._first = message
         else:
             self._send(message)
 
     def _send(self, message: FromWorker) -> None:
-        if isinstance(message, Payload | Fetch) and message.via is not None:
+        if isinstance(message, Payload | ModelRequest) and message.via is not None:
             self._came.extend(self._ways.send(message, time.monotonic()))
             return
         if isinstance(message, Payload):
@@ -165,7 +165,7 @@ class MemberLink:
         return self._came.popleft()
 
     def replicate(self, worker: Worker) -> None:
-        until = time.monotonic() + _REPLICA_S
+        until = time.monotonic() + _STANDBY_S
         while (seen := self._seen()) is not None:
             if not seen.known:
                 worker.forget()
@@ -175,7 +175,7 @@ class MemberLink:
             if worker.keeping <= WINDOW:
                 return
             if not seen.ready or time.monotonic() > until:
-                log.warning("the replica is %d contributions behind; it lacks the oldest", worker.keeping)
+                log.warning("the standby is %d contributions behind; it lacks the oldest", worker.keeping)
                 worker.forget(worker.keeping - WINDOW)
                 return
             self._look(0.05)
@@ -191,45 +191,45 @@ class MemberLink:
             self._links.cut(link, "a call of this member was broken off")
 
     def close(self) -> None:
-        """Ends the link. Copies for the replica leave before, as far as they can."""
-        until = time.monotonic() + _REPLICA_S
-        while not self._replica.flushed() and time.monotonic() < until:
+        """Ends the link. Copies for the standby leave before, as far as they can."""
+        until = time.monotonic() + _STANDBY_S
+        while not self._standby.flushed() and time.monotonic() < until:
             self._keep(self._links.next(0.01))
         self._links.close()
-        self._replica.close()
+        self._standby.close()
         self._ways.close()
 
     def _seen(self) -> Seen | None:
-        """What there is of a replica; None: there is a new link to the hub, and the worker hears of it."""
-        return Seen(self._replica.known, self._replica.safe, self._replica.ready)
+        """What there is of a standby; None: there is a new link to the hub, and the worker hears of it."""
+        return Seen(self._standby.known, self._standby.safe, self._standby.ready)
 
     def _copy(self, worker: Worker) -> None:
-        """What the replica may lack goes there."""
-        self._replica.send(worker.unsafe())
+        """What the standby may lack goes there."""
+        self._standby.send(worker.unsafe())
 
     def _look(self, patience_s: float) -> None:
-        """Looks what comes, while the replica is waited for."""
+        """Looks what comes, while the standby is waited for."""
         self._keep(self._links.next(patience_s))
 
     @property
     def _linked(self) -> bool:
         """Whether the link to the hub is still there, and it is the hub."""
-        return self._link is not None and not self._replica.serves
+        return self._link is not None and not self._standby.serves
 
     def _wait(self, patience_s: float) -> None:
         """Waits for something to come, and keeps it."""
         now = time.monotonic()
         self._came.extend(self._ways.turn(now))
-        wait_s = 0.0 if self._came else min(self._replica.turn(now), self._ways.wait_s(now))
+        wait_s = 0.0 if self._came else min(self._standby.turn(now), self._ways.wait_s(now))
         self._keep(self._links.next(min(patience_s, wait_s)))
-        if self._first is not None and (self._replica.had >= self._first.number or not self._replica.ready):
+        if self._first is not None and (self._standby.had >= self._first.number or not self._standby.ready):
             self._send(self._first)
             self._first = None
 
     def _keep(self, events: Sequence[Event]) -> None:
         for link, what in events:
-            if self._replica.is_at(link):
-                self._replica.heard(what)
+            if self._standby.is_at(link):
+                self._standby.heard(what)
             elif link != self._link:
                 self._other(link, what)
             elif isinstance(what, str):
@@ -237,14 +237,14 @@ class MemberLink:
                 self._link = None
             elif isinstance(what, bytearray):
                 if control.is_control(what):
-                    self._of_replica(control.read(what))
+                    self._of_standby(control.read(what))
                 else:
                     self._take(*split(what))
 
     def _take(self, head: Sequence[float], body: Tensor) -> None:
         """A message of the hub."""
         message = from_hub(head)
-        if isinstance(message, Gather | Void | Lend):
+        if isinstance(message, Gather | CancelGroup | ModelGrant):
             self._serve(message, body)
             return
         if isinstance(message, Outcome):
@@ -255,7 +255,7 @@ class MemberLink:
             self._ways.named(message.via, bodies.read_address(body.numpy().tobytes()))
         self._came.append((message, body))
 
-    def _serve(self, message: Gather | Void | Lend, body: Tensor) -> None:
+    def _serve(self, message: Gather | CancelGroup | ModelGrant, body: Tensor) -> None:
         raise DataError(f"the hub asks this member for {message}, and it has not offered that")
 
     def _other(self, link: int, what: bytes | bytearray | str) -> None:
@@ -263,11 +263,11 @@ class MemberLink:
         if not isinstance(what, bytes):
             self._came.extend(self._ways.heard(link, what))
 
-    def _of_replica(self, message: control.Control) -> None:
-        """What the hub says of a replica."""
-        if message.kind is Kind.REPLICA:
-            self._replica.named(message.number, bytes(message.body).decode(errors="replace"))
-        elif message.kind is Kind.RENOUNCE and self._replica.renounce(message.number):
+    def _of_standby(self, message: control.Control) -> None:
+        """What the hub says of a standby."""
+        if message.kind is Kind.STANDBY:
+            self._standby.named(message.number, bytes(message.body).decode(errors="replace"))
+        elif message.kind is Kind.RENOUNCE and self._standby.renounce(message.number):
             assert self._link is not None  # it has said so
             self._links.send(self._link, control.head(Kind.RENOUNCED, message.number))
 
@@ -279,17 +279,17 @@ class MemberLink:
         return self._connect()
 
     def _greeting(self) -> dict[str, Any]:
-        return {"terms": greetings.digest(self._terms), "worker": self.worker}
+        return {"terms": hello.digest(self._terms), "worker": self.worker}
 
     def _connect(self) -> bool:
-        """Calls until there is a link and the hub has this member in, or its replica. Returns whether it is
+        """Calls until there is a link and the hub has this member in, or its standby. Returns whether it is
         that."""
         until, pause, answer = time.monotonic() + self._away_s, _FIRST_PAUSE_S, None
         self._came.clear()
         self._first, renewed = None, False
         while answer is None:
             try:
-                if self._replica.serves:
+                if self._standby.serves:
                     self._move()
                     renewed = True
                 if self._link is None:
@@ -315,21 +315,21 @@ class MemberLink:
         return renewed
 
     def _pause(self, pause_s: float, until: float) -> None:
-        """Waits until it is time for another call; of that it has no need if the replica is the hub. Who has
-        promised waits for the replica."""
+        """Waits until it is time for another call; of that it has no need if the standby is the hub. Who has
+        promised waits for the standby."""
         now, asked = time.monotonic(), False
-        again = now + (min(pause_s, _MOST_PAUSE_WITH_REPLICA_S) if self._replica.known else pause_s)
-        while not self._replica.serves and (now < again or self._replica.voter.promised):
+        again = now + (min(pause_s, _MOST_PAUSE_WITH_STANDBY_S) if self._standby.known else pause_s)
+        while not self._standby.serves and (now < again or self._standby.voter.promised):
             if now > until:
                 raise PeerLost(
-                    f"the hub at {self._address.place} is lost, and within {self._away_s:g} s its replica at "
-                    f"{self._replica.address.place} has not taken over: most members may still be at the "
-                    "hub, or the replica is gone as well; start this member again when one of both is back"
+                    f"the hub at {self._address.place} is lost, and within {self._away_s:g} s its standby at "
+                    f"{self._standby.address.place} has not taken over: most members may still be at the "
+                    "hub, or the standby is gone as well; start this member again when one of both is back"
                 )
-            if self._replica.ready and not asked:
-                self._replica.promise()
+            if self._standby.ready and not asked:
+                self._standby.promise()
                 asked = True
-            wait_s = min(self._replica.turn(now), 0.5, max(again - now, 0.05))
+            wait_s = min(self._standby.turn(now), 0.5, max(again - now, 0.05))
             self._keep(self._links.next(wait_s))
             self._go_on()
             now = time.monotonic()
@@ -338,19 +338,19 @@ class MemberLink:
         """Called while the hub is called: whoever wants to leave raises."""
 
     def _move(self) -> None:
-        """The replica is the hub from now on."""
-        log.warning("the replica at %s has taken over", self._replica.address.place)
+        """The standby is the hub from now on."""
+        log.warning("the standby at %s has taken over", self._standby.address.place)
         if self._link is not None:
-            self._links.cut(self._link, "its replica has taken over")
-        self._address = self._replica.address
-        self._link = self._replica.take()
+            self._links.cut(self._link, "its standby has taken over")
+        self._address = self._standby.address
+        self._link = self._standby.take()
 
     def _check(self, answer: dict[str, Any]) -> None:
         """Raises as the class, unless the hub has this member in."""
         if "worker" not in answer:
             self._links.close()
         if "terms" in answer:
-            why = greetings.difference(self._terms, answer["terms"])
+            why = hello.difference(self._terms, answer["terms"])
             raise ShapeMismatch(f"the hub at {self._address.place} trains something else: {why}")
         if "worker" not in answer:
             raise UsageError(f"{self._address.place} takes no members: {answer.get('refused')}")

@@ -4,7 +4,7 @@
                     Offer(number, bytes)      ->   waits until the hub has named this member and task
                                               <-   Grant(number)
                     Payload(number)           ->
-    without         Fetch(version)            ->   a holder waits until the hub has named this member
+    without         ModelRequest(version)     ->   a source waits until the hub has named this member
                                               <-   Handed(version, there), with the model
 
 Where a member listens, and under which key, its hub says. It is called on a thread of the call's own, so
@@ -25,7 +25,7 @@ from torch import Tensor
 from tweed.errors import DataError, UsageError
 from tweed.hub.wire.framing import SMALL_BYTES, framed, split
 from tweed.hub.wire.head import HEAD, from_way
-from tweed.hub.wire.messages import Blocked, Fetch, FromWay, Grant, Handed, Offer, Payload
+from tweed.hub.wire.messages import Blocked, FromWay, Grant, Handed, ModelRequest, Offer, Payload
 from tweed.links.address import HubAddress
 from tweed.links.dialer import Caller, Dialer
 
@@ -56,7 +56,7 @@ class _Waiting(NamedTuple):
     """What goes over a link as soon as there is one, if that is before `until`."""
 
     place: HubAddress
-    message: Payload | Fetch
+    message: Payload | ModelRequest
     until: float
 
 
@@ -77,13 +77,13 @@ class Ways:
         self._waiting: _Waiting | None = None
         self._places: dict[int, HubAddress | None] = {}  # by member
         self._link_of: dict[HubAddress, int] = {}
-        self._under_way: tuple[int, Payload | Fetch] | None = None  # over which link
+        self._under_way: tuple[int, Payload | ModelRequest] | None = None  # over which link
 
     def named(self, member: int, place: HubAddress | None) -> None:
         """The hub has said where `member` listens; None: it is gone."""
         self._places[member] = place
 
-    def send(self, message: Payload | Fetch, now: float) -> Sequence[Heard]:
+    def send(self, message: Payload | ModelRequest, now: float) -> Sequence[Heard]:
         """Begins to send to the member `via`, or to fetch from it. Returns what the worker hears of that."""
         self.give_up()
         assert message.via is not None  # else it goes to the hub
@@ -161,13 +161,13 @@ class Ways:
             if isinstance(wanted, Payload) and wanted.number == message.number:
                 self._links.send(link, *_payload(wanted))
             return []
-        if not (isinstance(wanted, Fetch) and wanted.version == message.version):
+        if not (isinstance(wanted, ModelRequest) and wanted.version == message.version):
             return []
         self._under_way = None
         self._links.allow(link, HEAD.size + SMALL_BYTES)
         return [(message, body)]
 
-    def _begin(self, link: int, message: Payload | Fetch) -> None:
+    def _begin(self, link: int, message: Payload | ModelRequest) -> None:
         self._under_way, self._waiting = (link, message), None
         if isinstance(message, Payload):
             self._links.send(link, framed(Offer(message.number, message.value.numel())))
@@ -202,7 +202,7 @@ class Ways:
         self._links.cut(link, why)
 
 
-def _failed(message: Payload | Fetch) -> Heard:
+def _failed(message: Payload | ModelRequest) -> Heard:
     lost: FromWay = (
         Blocked(message.number) if isinstance(message, Payload) else Handed(message.version, False)
     )

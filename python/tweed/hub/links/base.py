@@ -18,8 +18,8 @@ class HubLink(Protocol):
 
     Attributes:
       most_bytes: no model has more, as it crosses.
-      renewed: the link that came last is to another hub, which was the replica of the one before.
-      keeps: there is a replica: what counts from now on is kept for it.
+      renewed: the link that came last is to another hub, which was the standby of the one before.
+      keeps: there is a standby: what counts from now on is kept for it.
       forms: of a worker, how its contributions cross: what an aggregator reads those of others by.
     """
 
@@ -29,7 +29,7 @@ class HubLink(Protocol):
 
     @property
     def keeps(self) -> bool:
-        """Whether there is a replica, for which what counts from now on is kept."""
+        """Whether there is a standby, for which what counts from now on is kept."""
         ...
 
     def send(self, message: FromWorker) -> None:
@@ -42,7 +42,7 @@ class HubLink(Protocol):
         ...
 
     def replicate(self, worker: Worker) -> None:
-        """What `worker` keeps for a replica goes there, if there is one; what that has is forgotten."""
+        """What `worker` keeps for a standby goes there, if there is one; what that has is forgotten."""
 
     def flush(self) -> None:
         """Waits until all that was sent has left."""

@@ -62,7 +62,7 @@ class RankLink:
         return message, model
 
     def replicate(self, worker: Worker) -> None:
-        """Nothing: a group has no replica of its hub."""
+        """Nothing: a group has no standby of its hub."""
 
     def flush(self) -> None:
         self._messages.flush()

@@ -24,7 +24,7 @@ from tweed.hub.live.trusted import Trusted, TrustedLoss, require
 from tweed.hub.machine.actions import Abandon, Action, Ask, Distrust, Step
 from tweed.hub.machine.build import hub_of
 from tweed.hub.machine.events import Able, Answered, Came, Event, Joined, Left, Passed, give
-from tweed.hub.standby.machine import Replica
+from tweed.hub.standby.machine import Standby
 from tweed.hub.wire.form import ContributionForm, ModelForm
 from tweed.hub.wire.messages import End, FromHub, Payload, Sum, Task
 from tweed.metrics import job
@@ -48,8 +48,8 @@ class HubServer:
       verdicts: on the contributions of the last commit.
       contributions: those, with how old they were.
       models: how the model goes to members.
-      replica: what this process is as long as another one is the hub; None: it is the hub.
-      committed: called after each commit, for a replica.
+      standby: what this process is as long as another one is the hub; None: it is the hub.
+      committed: called after each commit, for a standby.
     """
 
     def __init__(
@@ -79,23 +79,23 @@ class HubServer:
             sum_bytes=4 * self._params.spec.numel,
             able=set(),
         )
-        self.replica: Replica | None = None
+        self.standby: Standby | None = None
         self.committed: Callable[[Step], None] = lambda step: None
 
-    def follow(self) -> Replica:
+    def follow(self) -> Standby:
         """Another process is the hub, and this one applies what that commits. Raises UsageError for a rule
-        that cannot have a replica."""
+        that cannot have a standby."""
         each = self._strategy.hub is not None and self._strategy.hub.one_by_one
-        self.replica = Replica(
+        self.standby = Standby(
             self._strategy.aggregate, each, self._stands_for, self._missing, self._sum_stands_for
         )
-        return self.replica
+        return self.standby
 
     def succeed(self) -> None:
         """This process is the hub from now on."""
-        assert self.replica is not None  # it has followed
-        self.replica.take_over(self.hub, time.monotonic())
-        self.replica = None
+        assert self.standby is not None  # it has followed
+        self.standby.take_over(self.hub, time.monotonic())
+        self.standby = None
 
     def before_step(self) -> None:
         """Does nothing, as a hub takes no steps by itself."""
@@ -123,7 +123,7 @@ class HubServer:
 
     def state(self) -> dict[str, Any]:
         return {
-            "hub": (self.replica or self.hub).state(),
+            "hub": (self.standby or self.hub).state(),
             "model": self.models.state(),
             "questions": self._trusted.questions,
             "links": self._links.state(),
@@ -321,7 +321,7 @@ class HubServer:
 
     def _form(self, member: int) -> ContributionForm:
         if member not in self._forms:
-            known = member in self._worker_of  # else this is a replica, which it has not joined
+            known = member in self._worker_of  # else this is a standby, which it has not joined
             self._forms[member] = self._new_form(
                 self._worker_of[member] if known else self._links.worker(member)
             )

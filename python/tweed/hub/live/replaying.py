@@ -32,7 +32,7 @@ from tweed.hub.live.event_log import Began, Committed, LoggedEvents, software
 from tweed.hub.live.hub import HubServer
 from tweed.hub.live.trusted import batches
 from tweed.hub.wire.messages import End, FromHub
-from tweed.links import greetings
+from tweed.links import hello
 from tweed.strategy import Strategy
 
 
@@ -143,7 +143,7 @@ class Replaying:
                 f"{self._log} was written with {theirs[0]}, and {ours[0]} was given: give the former"
             )
         if ours != list(theirs):
-            difference = greetings.difference(list(theirs), ours)
+            difference = hello.difference(list(theirs), ours)
             raise UsageError(f"{self._log} was written with another model: {difference}")
 
     def _check(self, committed: Committed) -> None:

@@ -11,7 +11,7 @@ from tweed.hub.links.base import MemberLinks
 from tweed.hub.live.contribution import Contribution
 from tweed.hub.machine.hub import Hub
 from tweed.hub.machine.member import Member, Phase
-from tweed.hub.wire.messages import FromHub, Outcome, Why
+from tweed.hub.wire.messages import FromHub, Outcome, OutcomeReason
 from tweed.metrics.hub_snapshot import HubCounts, HubMember
 
 #: No more members are told of: those that have contributed last.
@@ -52,7 +52,7 @@ class Tally:
         one.bytes_out += numbytes
         if isinstance(message, Outcome) and message.number > self._outcomes.get(member, 0):
             self._outcomes[member] = message.number
-            if message.why is Why.LATE:
+            if message.why is OutcomeReason.LATE:
                 one.late += 1
                 self._late.append(member)
 
@@ -84,7 +84,7 @@ class Tally:
         )
 
     def _row(self, member: int, hub: Hub, key: str, now: float) -> HubMember:
-        last_s, rates = self._last_s.get(member), None if hub.gathering is None else hub.gathering.rates
+        last_s, rates = self._last_s.get(member), None if hub.aggregation is None else hub.aggregation.rates
         return replace(
             self._members.get(member, HubMember(member)),
             key=key,

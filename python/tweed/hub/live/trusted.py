@@ -38,7 +38,7 @@ def batches(question: Question) -> int:
 
 def warn_of_rate(strategy: Strategy, optimizer: Optimizer) -> None:
     """Logs a warning if the rule judges contributions by another learning rate than that of the hub's SGD: by
-    other steps than the model takes. Other optimizers' steps have lengths of their own."""
+    other steps than the model takes. Steps of other optimizers have norms of their own."""
     rule = strategy.rule
     if not (isinstance(rule, Zeno | ZenoPlusPlus) and isinstance(optimizer, SGD)):
         return

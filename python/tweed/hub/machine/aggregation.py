@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tweed.hub.machine.planning import Group, Pending, holders, plan
+from tweed.hub.machine.planning import Group, Pending, model_sources, plan
 from tweed.hub.machine.rates import Rates
 from tweed.hub.wire.messages import Offer, Sum
 
@@ -40,7 +40,7 @@ class Open:
 
 
 @dataclass(slots=True)
-class Gathering:
+class Aggregation:
     """Args:
       most: members that may be aggregators at a time.
       sum_bytes: of a sum; 0: as many as the largest of its parts.
@@ -88,13 +88,13 @@ class Gathering:
         self.free_s = max(now, self.free_s) + found.hub_bytes / self.rates.hub.rate
         return found.groups
 
-    def holders(self, members: Sequence[int], now: float) -> dict[int, int]:
+    def model_sources(self, members: Sequence[int], now: float) -> dict[int, int]:
         """Which of the `members`, all of which are to have the same model, get it from another member, and
         from which."""
         if not (self.rates.hub.rate and self.rates.hub_up.rate):
             return {}
         candidates = self.rates.candidates(self._free(members, now), self.most)
-        count = holders(len(members), candidates, self.rates.hub_up.rate)
+        count = model_sources(len(members), candidates, self.rates.hub_up.rate)
         chosen = [one.member for one in candidates[:count]]
         rest = [member for member in members if member not in chosen] if chosen else []
         return {member: chosen[place % count] for place, member in enumerate(rest)}

@@ -12,8 +12,8 @@ The hub has the last word: it takes a sum whole or not at all, and a group that 
 aggregator it has lost, it never takes. Members keep what they have sent until the hub has said what became of
 it, so a sum that is lost costs time, and nothing else. What is in no group is thrown away.
 
-What is longer than its member has offered is left out, as what is not finite: the hub knows a false sum by
-lengths, and whoever offers little and sends much would make this member a liar.
+What has a larger norm than its member has offered is left out, as what is not finite: the hub knows a false
+sum by norms, and whoever offers little and sends much would make this member a liar.
 
 Sums are formed in the order of the group's tasks, whoever came first: they are the same bits on each run, and
 at whoever forms them again. Payloads are decoded before, each by itself; the sum goes on as it is, as packets
@@ -33,7 +33,7 @@ from typing import Any
 from tweed.aggregate import Arrival, Reason
 from tweed.aggregate.mean import summed
 from tweed.hub.machine.norms import fits
-from tweed.hub.wire.messages import Gather, Payload, Sum, Void
+from tweed.hub.wire.messages import CancelGroup, Gather, Payload, Sum
 
 Key = tuple[int, int]  # a member, and the number of its task
 
@@ -64,9 +64,9 @@ class Aggregator:
     _group_of: dict[Key, int] = field(default_factory=dict)
     _out: deque[Sum] = field(default_factory=deque)
 
-    def handle(self, message: Gather | Void, now: float) -> None:
+    def handle(self, message: Gather | CancelGroup, now: float) -> None:
         """A message of the hub has come."""
-        if isinstance(message, Void):
+        if isinstance(message, CancelGroup):
             self._forget(message.group)
             return
         self._groups[message.group] = _Group(message, now)

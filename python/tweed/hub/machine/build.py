@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tweed.aggregate import Each
-from tweed.hub.machine.aggregation import Gathering
+from tweed.hub.machine.aggregation import Aggregation
 from tweed.hub.machine.hub import Hub
 from tweed.hub.wire.messages import Payload, Sum
 from tweed.order import FirstIn
@@ -30,7 +30,7 @@ def hub_of(
     Args:
       members: so many it counts on.
       value, missing, total: as of `Hub`.
-      sum_bytes, able: as of `Gathering`.
+      sum_bytes, able: as of `Aggregation`.
     """
     given = strategy.hub
     assert given is not None  # the caller looked
@@ -45,5 +45,5 @@ def hub_of(
         value=value,
         missing=missing,
         total=total,
-        gathering=Gathering(given.aggregators, sum_bytes, able) if given.aggregators else None,
+        aggregation=Aggregation(given.aggregators, sum_bytes, able) if given.aggregators else None,
     )

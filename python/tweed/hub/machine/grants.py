@@ -7,7 +7,7 @@
 
 A group is void when its aggregator is gone, cannot be reached, or has sent no sum when a lease of the group
 ends, or what cannot be one; and when one of its tasks ends otherwise. The books of groups and rates are in
-`gathering`.
+`aggregation`.
 
 With aggregators, members that get a task at the same time may be told to fetch the model from
 one of them. And all that the order lets go at once is planned together: some send to the hub, others to a
@@ -24,18 +24,18 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tweed.hub.machine.actions import Distrust
-from tweed.hub.machine.aggregation import Gathering, Open
+from tweed.hub.machine.aggregation import Aggregation, Open
 from tweed.hub.machine.member import Phase
 from tweed.hub.machine.members import Members
 from tweed.hub.machine.norms import may_be_sum
-from tweed.hub.wire.messages import Gather, Grant, Offer, Sum, Unit, Void
+from tweed.hub.wire.messages import CancelGroup, Gather, Grant, Offer, Sum, Unit
 
 Key = tuple[int, int]  # a member, and the number of its task
 _FALSE = "its sum is not finite, or longer than all together that its members have offered"
 
 
 class CopiesFirst(Protocol):
-    """Says of which contributions the replica must have a copy before the hub: see `replica.Divergence`."""
+    """Says of which contributions the standby must have a copy before the hub: see `standby.Divergence`."""
 
     def granted(self, task: Key, norm: float) -> bool:
         """Whether the copy of what is granted is to go first."""
@@ -46,12 +46,12 @@ class CopiesFirst(Protocol):
         ...
 
     def held(self, tasks: Iterable[Key]) -> None:
-        """The replica has these, or nothing will come of them."""
+        """The standby has these, or nothing will come of them."""
         ...
 
 
 def counted_before(last: Mapping[int, int]) -> list[Key]:
-    """All tasks up to the last one of each member: what a replica has that got the hub's whole state."""
+    """All tasks up to the last one of each member: what a standby has that got the hub's whole state."""
     return [(member, number) for member, most in last.items() for number in range(most + 1)]
 
 
@@ -62,13 +62,13 @@ class Grants:
     Args:
       members: of the hub.
       payload_s: after so long without the payload, a grant is taken back.
-      gathering: members may add up contributions of others on their way; None: all come directly.
-      copies: says of which contributions the replica must have a copy before the hub; None: of none.
+      aggregation: members may add up contributions of others on their way; None: all come directly.
+      copies: says of which contributions the standby must have a copy before the hub; None: of none.
     """
 
     members: Members
     payload_s: float
-    gathering: Gathering | None = None
+    aggregation: Aggregation | None = None
     copies: CopiesFirst | None = None
 
     def grant(self, member: int, via: int | None, now: float) -> None:
@@ -78,8 +78,8 @@ class Grants:
         one.via = via
         # Through an aggregator a payload crosses two links; the sum goes after the first half in any case.
         self.members.lease(member, now + (self.payload_s if via is None else 2 * self.payload_s))
-        if self.gathering is not None and via is None:
-            self.gathering.direct[member, one.number] = now
+        if self.aggregation is not None and via is None:
+            self.aggregation.direct[member, one.number] = now
         if self.copies is not None and one.offer is not None:
             one.copy_first = self.copies.granted((member, one.number), one.offer.norm)
         self.tell(member)
@@ -94,65 +94,67 @@ class Grants:
         key = member, self.members[member].number
         if self.copies is not None and not counted:
             self.copies.held([key])
-        if self.gathering is not None:
-            self.gathering.direct.pop(key, None)
-            self.gathering.told.pop(member, None)
-            if (group := self.gathering.of(key)) is not None:
-                self._void(group, now)
+        if self.aggregation is not None:
+            self.aggregation.direct.pop(key, None)
+            self.aggregation.told.pop(member, None)
+            if (group := self.aggregation.of(key)) is not None:
+                self._cancel_group(group, now)
 
     # Rates
 
     def told(self, member: int, now: float) -> None:
         """The hub sends it the model."""
-        if self.gathering is not None:
-            self.gathering.told[member] = now
+        if self.aggregation is not None:
+            self.aggregation.told[member] = now
 
     def offered(self, member: int, offer: Offer) -> None:
         """It says how long the model took to come."""
-        if self.gathering is not None:
-            self.gathering.offered(member, offer)
+        if self.aggregation is not None:
+            self.aggregation.offered(member, offer)
 
     def arrived(self, task: Key, numbytes: int, now: float) -> None:
         """A payload has come directly."""
-        if self.gathering is not None:
-            self.gathering.arrived(task, numbytes, now)
+        if self.aggregation is not None:
+            self.aggregation.arrived(task, numbytes, now)
 
     def rate(self, member: int) -> float:
         """The rate of the way from `member` to the hub, in bytes per second; 1 where nothing is measured."""
-        return 1.0 if self.gathering is None else self.gathering.rates.way(member)
+        return 1.0 if self.aggregation is None else self.aggregation.rates.way(member)
 
     def must_wait(self, now: float) -> bool:
         """Whether what is offered is left to gather until the hub's link is about to be free."""
-        return self.gathering is not None and self.gathering.must_wait(now)
+        return self.aggregation is not None and self.aggregation.must_wait(now)
 
     def free_s(self) -> float:
         """When the hub's link is free; infinite without gathering."""
-        return math.inf if self.gathering is None else self.gathering.free_s
+        return math.inf if self.aggregation is None else self.aggregation.free_s
 
     # Aggregators
 
     def may_aggregate(self, member: int, now: float) -> None:
         """`member` adds up what others send if it is asked, until its link ends; nothing comes of what it was
         asked for before."""
-        if self.gathering is not None and self.gathering.able is not None:
+        if self.aggregation is not None and self.aggregation.able is not None:
             self.lost(member, now)
-            self.gathering.able.add(member)
+            self.aggregation.able.add(member)
 
-    def holders(self, members: Sequence[int], now: float) -> dict[int, int]:
+    def model_sources(self, members: Sequence[int], now: float) -> dict[int, int]:
         """Which of the members that get a task together fetch the model from another one, and from which."""
-        several = self.gathering is not None and len(members) > 1
-        return self.gathering.holders(members, now) if several and self.gathering is not None else {}
+        several = self.aggregation is not None and len(members) > 1
+        return (
+            self.aggregation.model_sources(members, now) if several and self.aggregation is not None else {}
+        )
 
     def taken(self, aggregator: int, message: Sum, now: float) -> Open | None:
         """The group that a sum is of, which is over; None: it is void, also if that cannot be the sum."""
-        group = self.gathering.taken(aggregator, message) if self.gathering is not None else None
+        group = self.aggregation.taken(aggregator, message) if self.aggregation is not None else None
         if group is not None and message.tasks and not may_be_sum(message.value, self.norms(message.tasks)):
             self.members.out.append(Distrust(aggregator, _FALSE))
             self.false(group, now)
             return None
-        if group is not None and self.gathering is not None:
-            self.gathering.measured(group, message, self._offered_bytes, now)
-            self.gathering.close(group)
+        if group is not None and self.aggregation is not None:
+            self.aggregation.measured(group, message, self._offered_bytes, now)
+            self.aggregation.close(group)
         return group
 
     def unit(self, group: Open, tasks: tuple[Key, ...], left_out: bool, version: int) -> Unit:
@@ -165,9 +167,9 @@ class Grants:
 
     def false(self, group: Open, now: float) -> None:
         """What its aggregator has sent cannot be the sum."""
-        assert self.gathering is not None  # there is a group
-        self.gathering.distrust(group.aggregator)
-        self._void(group, now)
+        assert self.aggregation is not None  # there is a group
+        self.aggregation.distrust(group.aggregator)
+        self._cancel_group(group, now)
 
     def norms(self, tasks: Iterable[Key]) -> list[float]:
         """The norms of contributions, as their members say."""
@@ -177,18 +179,18 @@ class Grants:
     def blocked(self, task: Key, now: float) -> bool:
         """A member cannot reach the aggregator of this task's group, or no sum has come in time: all of
         the group send directly. Whether there is a group."""
-        if self.gathering is None or (group := self.gathering.of(task)) is None:
+        if self.aggregation is None or (group := self.aggregation.of(task)) is None:
             return False
-        self.gathering.rest(group.aggregator, now + self.payload_s)
-        self._void(group, now)
+        self.aggregation.rest(group.aggregator, now + self.payload_s)
+        self._cancel_group(group, now)
         return True
 
     def lost(self, aggregator: int, now: float) -> None:
         """Nothing comes of the groups of a member whose link has ended."""
-        if self.gathering is not None and self.gathering.able is not None:
-            self.gathering.able.discard(aggregator)
-        for group in self.gathering.at(aggregator) if self.gathering is not None else ():
-            self._void(group, now)
+        if self.aggregation is not None and self.aggregation.able is not None:
+            self.aggregation.able.discard(aggregator)
+        for group in self.aggregation.at(aggregator) if self.aggregation is not None else ():
+            self._cancel_group(group, now)
 
     def again(self, tasks: set[Key], now: float) -> None:
         """They send directly: all that are not over."""
@@ -200,32 +202,32 @@ class Grants:
     def plan(self, members: list[int], now: float) -> None:
         """Grants to all of these, which the order has let go in this order: some send to the hub, others to a
         member that adds them up."""
-        gathering = self.gathering
-        if gathering is None or not members:
+        aggregation = self.aggregation
+        if aggregation is None or not members:
             return
         offers = [(member, self.members[member].offer) for member in members]
         pending = [(member, offer.numbytes) for member, offer in offers if offer is not None]
         known = self.members.by_number.items()
         idle = (number for number, one in known if one.linked and one.phase is not Phase.GRANTED)
-        for planned in gathering.plan(pending, idle, now):
+        for planned in aggregation.plan(pending, idle, now):
             some = members[planned.begin : planned.end]
             if planned.aggregator is not None:
-                self._open(gathering, planned.aggregator, some, now)
+                self._open(aggregation, planned.aggregator, some, now)
             for member in some:
                 self.grant(member, planned.aggregator, now)
 
-    def _open(self, gathering: Gathering, aggregator: int, members: list[int], now: float) -> None:
+    def _open(self, aggregation: Aggregation, aggregator: int, members: list[int], now: float) -> None:
         """A group begins; its aggregator hears of it before its members do."""
         tasks = tuple((member, self.members[member].number) for member in members)
-        group = gathering.open(aggregator, tasks, now)
+        group = aggregation.open(aggregator, tasks, now)
         norms = self.norms(tasks)
         first = self.copies is not None and not self.copies.has_room(norms)
         self.members.tell(aggregator, Gather(group.number, tasks, self.payload_s, first, tuple(norms)))
 
-    def _void(self, group: Open, now: float) -> None:
-        assert self.gathering is not None  # there is a group
-        self.gathering.close(group)
-        self.members.tell(group.aggregator, Void(group.number))
+    def _cancel_group(self, group: Open, now: float) -> None:
+        assert self.aggregation is not None  # there is a group
+        self.aggregation.close(group)
+        self.members.tell(group.aggregator, CancelGroup(group.number))
         self.again(set(group.tasks), now)
 
     def _offered_bytes(self, task: Key) -> int:

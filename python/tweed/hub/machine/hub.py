@@ -1,4 +1,5 @@
-"""The hub's side: who gets a task (`tasks`), who may send (`turns`, `grants`), what is committed (`commits`).
+"""The hub's side: who gets a task (`tasks`), who may send (`schedule`, `grants`), what is committed
+(`update_batch`).
 
     phase       moved by                                    to
     DONE        Ready, or the outcome of the last task,
@@ -57,30 +58,30 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tweed.aggregate import Aggregate, Each, Mean, When
+from tweed.aggregate import Aggregate, CommitRule, Each, Mean
 from tweed.errors import UsageError
 from tweed.hub.machine.actions import Action, Ask
-from tweed.hub.machine.aggregation import Gathering
+from tweed.hub.machine.aggregation import Aggregation
 from tweed.hub.machine.grants import CopiesFirst, Grants
 from tweed.hub.machine.member import Member, Phase
 from tweed.hub.machine.members import EXPECTED, Members
-from tweed.hub.machine.schedule import Turns
+from tweed.hub.machine.schedule import TransferSchedule
 from tweed.hub.machine.tasks import Tasks
-from tweed.hub.machine.update_batch import Batch
+from tweed.hub.machine.update_batch import UpdateBatch
 from tweed.hub.wire.messages import (
     Blocked,
     Copy,
-    Fetch,
     FromWorker,
     Leave,
+    ModelRequest,
     Offer,
     Outcome,
+    OutcomeReason,
     Payload,
     Ready,
     Resume,
     Sum,
     Unit,
-    Why,
 )
 from tweed.order import Committed, Ended, FirstIn, Offered, Order, Transfer, Withdrawn
 
@@ -102,8 +103,8 @@ class Hub:
       value: of a member and its payload, what that stands for; called when it is counted.
       missing: likewise, where it has no value; None: nowhere.
       total: the same of a sum.
-      gathering: members may add up contributions of others on their way; None: all come directly.
-      copies: says of which contributions the replica must have a copy before the hub; None: of none.
+      aggregation: members may add up contributions of others on their way; None: all come directly.
+      copies: says of which contributions the standby must have a copy before the hub; None: of none.
 
     Attributes:
       grants: who may send, and which way.
@@ -112,7 +113,7 @@ class Hub:
     def __init__(  # noqa: PLR0913 - settings, by their names
         self,
         aggregate: Aggregate[Any] = _MEAN,
-        when: When = _EACH,
+        when: CommitRule = _EACH,
         order: Order[Any] = _FIRST_IN,
         tasks: int | None = None,
         task_s: float = 600.0,
@@ -121,20 +122,20 @@ class Hub:
         value: Callable[[int, Payload], Any] = lambda member, payload: payload.value,
         missing: Callable[[int, Payload], Any] = lambda member, payload: None,
         total: Callable[[Sum], Any] = lambda message: message.value,
-        gathering: Gathering | None = None,
+        aggregation: Aggregation | None = None,
         copies: CopiesFirst | None = None,
     ) -> None:
         if tasks is not None and tasks < 1:
             raise UsageError(f"tasks={tasks}: at least one must be handed out, or nobody trains")
-        if gathering is not None and aggregate.in_network is None:
+        if aggregation is not None and aggregate.in_network is None:
             raise UsageError(f"{aggregate!r} must see each contribution alone: aggregators send sums")
         self.aggregate, self.when, self.order = aggregate, when, order
         self.tasks, self.task_s = tasks, task_s
         self._value, self._missing, self._total = value, missing, total
-        self._members, self._batch = Members(), Batch(aggregate, when)
-        self.grants = Grants(self._members, payload_s, gathering, copies)
-        self._turns = Turns(order)
-        self._tasks = Tasks(self._members, self.grants, self._batch, self._turns, tasks, task_s, patience)
+        self._members, self._batch = Members(), UpdateBatch(aggregate, when)
+        self.grants = Grants(self._members, payload_s, aggregation, copies)
+        self._schedule = TransferSchedule(order)
+        self._tasks = Tasks(self._members, self.grants, self._batch, self._schedule, tasks, task_s, patience)
         self._held: dict[int, None] = {}  # whose offer waits for the commit
         self._released: deque[int] = deque()  # whose offer waits for room, after that
         self._early: deque[tuple[int, Payload]] = deque()  # arrived while a question was open
@@ -152,9 +153,9 @@ class Hub:
         return self._batch.version
 
     @property
-    def gathering(self) -> Gathering | None:
+    def aggregation(self) -> Aggregation | None:
         """The books of groups and rates; None: there are no aggregators."""
-        return self.grants.gathering
+        return self.grants.aggregation
 
     def expect(self, member: int, now: float = 0.0) -> None:
         """The link of `member` stands, or soon will: an update may have to wait for it, no longer than for a
@@ -170,7 +171,7 @@ class Hub:
 
     def handle(self, member: int, message: FromWorker, now: float) -> None:
         """A message of `member` has come; its link is there."""
-        if isinstance(message, Fetch):
+        if isinstance(message, ModelRequest):
             return  # it is for another member
         one = self._members.known(member)
         one.linked = not isinstance(message, Leave)
@@ -178,7 +179,7 @@ class Hub:
         if isinstance(message, Leave):
             self._members.move(one, waits=False)
             if one.phase is not Phase.DONE:
-                self._end(member, one, Why.EXPIRED, now)
+                self._end(member, one, OutcomeReason.EXPIRED, now)
             self.grants.lost(member, now)
         elif isinstance(message, Sum):
             self._sum_arrived(member, message, now)
@@ -191,7 +192,7 @@ class Hub:
         elif message.number == one.last:
             self._tell_outcome(member, one, now)
         elif message.number != one.number:
-            self._members.tell(member, Outcome(message.number, Why.UNKNOWN))
+            self._members.tell(member, Outcome(message.number, OutcomeReason.UNKNOWN))
         elif isinstance(message, Offer):
             self._offered(member, one, message, now)
         else:
@@ -204,7 +205,7 @@ class Hub:
         one.linked, one.told = False, 0
         self._members.move(one, waits=False, expected=False)
         if one.phase is Phase.OPEN:  # nobody waits for what it might bring
-            self._turns.handle(Withdrawn((member, one.number)), now)
+            self._schedule.handle(Withdrawn((member, one.number)), now)
         elif one.phase in (Phase.OFFERED, Phase.GRANTED):
             self._take_back(member, one, now)
         self.grants.lost(member, now)
@@ -244,12 +245,12 @@ class Hub:
         for member, number in state["numbers"].items():
             one = self._members.known(member)
             one.number = one.last = number
-        self._turns.handle(Committed(self.version), 0.0)
+        self._schedule.handle(Committed(self.version), 0.0)
 
-    # For a replica
+    # For a standby
 
-    def replica_state(self) -> dict[str, Any]:
-        """What a replica needs to go on from here; the model and the optimizer's state go beside it."""
+    def standby_state(self) -> dict[str, Any]:
+        """What a standby needs to go on from here; the model and the optimizer's state go beside it."""
         last = {member: one.counted for member, one in self.members.items()}
         for member, number in self._batch.tasks:
             last[member] = min(last[member], number - 1)
@@ -260,7 +261,7 @@ class Hub:
         """Learns the number of the last task of each member that is in the model."""
         for member, number in last.items():
             one = self._members.known(member)
-            one.counted, one.why = number, Why.COUNTED
+            one.counted, one.why = number, OutcomeReason.COUNTED
 
     def has_counted(self, task: tuple[int, int]) -> bool:
         """Whether a member's task of this number has."""
@@ -272,7 +273,7 @@ class Hub:
         return one is None or (task[1] > one.counted and not one.in_batch)
 
     def adopt(self, copy: Copy, now: float) -> None:
-        """Counts a payload that the replica had, and the hub that is gone had not logged, as if it came."""
+        """Counts a payload that the standby had, and the hub that is gone had not logged, as if it came."""
         ((member, number),) = copy.tasks
         assert isinstance(copy.content, Payload)  # workers send again what was in sums
         one = self._members.known(member)
@@ -288,10 +289,10 @@ class Hub:
         """What a worker has for a hub that is gone: as if this one had given the task."""
         one.resumed = True
         if message.number <= one.counted:
-            self._members.tell(member, Outcome(message.number, Why.COUNTED))
+            self._members.tell(member, Outcome(message.number, OutcomeReason.COUNTED))
             return
         if one.phase is not Phase.DONE and one.number != message.number:
-            self._end(member, one, Why.EXPIRED, now)
+            self._end(member, one, OutcomeReason.EXPIRED, now)
         if one.phase in (Phase.DONE, Phase.OPEN):
             self._members.move(one, waits=False)
             one.number, one.version, one.described = message.number, min(message.version, self.version), False
@@ -303,17 +304,17 @@ class Hub:
         one.resumed = False
         begun = one.phase is not Phase.OPEN or one.described or message.last >= one.number
         if one.phase is not Phase.DONE and begun:  # it has forgotten what it was about
-            self._end(member, one, Why.EXPIRED, now)
+            self._end(member, one, OutcomeReason.EXPIRED, now)
         if message.last > one.number:  # the hub has
             one.number = one.last = message.last
-            one.why = Why.UNKNOWN
+            one.why = OutcomeReason.UNKNOWN
         self._tasks.wanted(member, one, now)
 
     def _take_back(self, member: int, one: Member, now: float) -> None:
         """What was offered, or granted, holds up nobody any more: over its next link the member offers it
         again."""
         key = (member, one.number)
-        self._turns.handle(Ended(key) if one.phase is Phase.GRANTED else Withdrawn(key), now)
+        self._schedule.handle(Ended(key) if one.phase is Phase.GRANTED else Withdrawn(key), now)
         self._members.move(one, Phase.OPEN)
         one.offer = None
         self.grants.ended(member, False, now)
@@ -332,7 +333,7 @@ class Hub:
         if one.phase is not Phase.OPEN:
             return
         if not (0 <= offer.samples < math.inf and offer.numbytes >= 0 and 0 <= offer.model_s < math.inf):
-            self._end(member, one, Why.ABSURD, now)
+            self._end(member, one, OutcomeReason.ABSURD, now)
             return
         one.offer, one.described = offer, True
         self.grants.offered(member, offer)
@@ -341,7 +342,7 @@ class Hub:
             self._held[member] = None
         else:
             self._members.move(one, Phase.OFFERED)
-            self._turns.handle(Offered(self._transfer(member, one)), now)
+            self._schedule.handle(Offered(self._transfer(member, one)), now)
 
     def _transfer(self, member: int, one: Member) -> Transfer:
         assert one.offer is not None  # it was offered
@@ -352,7 +353,7 @@ class Hub:
         if one.phase is Phase.ARRIVED:
             return
         if one.phase is not Phase.GRANTED or one.via is not None:
-            self._end(member, one, Why.NOT_GRANTED, now)
+            self._end(member, one, OutcomeReason.NOT_GRANTED, now)
         elif self._batch.asking or self._early:
             self._members.move(one, Phase.ARRIVED)
             self._early.append((member, payload))
@@ -376,21 +377,21 @@ class Hub:
             self._members.move(one, in_batch=True, awaited=True)
             one.drops, one.counted = 0, one.number
         for member in members:
-            self._end(member, self.members[member], Why.COUNTED, now)
+            self._end(member, self.members[member], OutcomeReason.COUNTED, now)
 
-    def _end(self, member: int, one: Member, why: Why, now: float) -> None:
+    def _end(self, member: int, one: Member, why: OutcomeReason, now: float) -> None:
         """The task of `member` is over, and it is told."""
         key = (member, one.number)
         sent = one.phase in (Phase.GRANTED, Phase.ARRIVED)
-        self._turns.handle(Ended(key) if sent else Withdrawn(key), now)
+        self._schedule.handle(Ended(key) if sent else Withdrawn(key), now)
         if one.phase is Phase.ARRIVED:
             self._early = deque(pair for pair in self._early if pair[0] != member)
         self._members.move(one, Phase.DONE)
         one.offer, one.last, one.why = None, one.number, why
-        self.grants.ended(member, why is Why.COUNTED, now)
-        if why is Why.EXPIRED:
+        self.grants.ended(member, why is OutcomeReason.COUNTED, now)
+        if why is OutcomeReason.EXPIRED:
             one.drops = 0  # who is waited for and does not come is not waited for again
-        if why in (Why.COUNTED, Why.LATE):
+        if why in (OutcomeReason.COUNTED, OutcomeReason.LATE):
             one.due_s = math.inf
         else:
             self._members.wait_no_longer(one, now)
@@ -418,7 +419,7 @@ class Hub:
                 self._members.move(one, expected=False)
                 self._members.wait_no_longer(one, now)
             else:
-                self._end(member, one, Why.EXPIRED, now)
+                self._end(member, one, OutcomeReason.EXPIRED, now)
 
     def _commit_if_ready(self, now: float) -> None:
         batch = self._batch
@@ -435,7 +436,7 @@ class Hub:
         made = self._batch.commit(now)
         self._members.out.append(made)
         if not isinstance(made, Ask):
-            self._turns.handle(Committed(made.version), now)
+            self._schedule.handle(Committed(made.version), now)
             self._end_batch()
 
     def _end_batch(self) -> None:
@@ -454,7 +455,7 @@ class Hub:
             if one.phase is Phase.HELD and member not in self._held:  # else it has begun anew meanwhile
                 self._members.move(one, Phase.OFFERED)
                 if one.linked:
-                    self._turns.handle(Offered(self._transfer(member, one)), now)
+                    self._schedule.handle(Offered(self._transfer(member, one)), now)
                 else:
                     self._take_back(member, one, now)
 
@@ -464,15 +465,15 @@ class Hub:
         granted: list[int] = []
         self._waits = self.grants.must_wait(now)
         while not (self._batch.asking or self._waits):
-            if (turn := self._turns.next(now)) is None:
+            if (turn := self._schedule.next(now)) is None:
                 break
             member, may_send = turn
             one = self.members[member]
             if not may_send:
                 one.drops += 1
                 dropped = True
-                self._end(member, one, Why.LATE, now)
-            elif self.gathering is None:
+                self._end(member, one, OutcomeReason.LATE, now)
+            elif self.aggregation is None:
                 self.grants.grant(member, None, now)
             else:
                 granted.append(member)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
-from tweed.hub.wire.messages import Offer, Why
+from tweed.hub.wire.messages import Offer, OutcomeReason
 
 
 class Phase(Enum):
@@ -45,7 +45,7 @@ class Member:
       resumed: the task is one of a hub that is gone, and its worker asks for the next one itself.
       counted: number of the last task that counted.
       told: how often its task has gone over this link.
-      copy_first: the replica is to have the contribution before the hub.
+      copy_first: the standby is to have the contribution before the hub.
     """
 
     number: int = 0
@@ -54,7 +54,7 @@ class Member:
     offer: Offer | None = None
     described: bool = False
     last: int = 0
-    why: Why = Why.UNKNOWN
+    why: OutcomeReason = OutcomeReason.UNKNOWN
     linked: bool = False
     waits: bool = False
     in_batch: bool = False

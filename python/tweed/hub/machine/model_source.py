@@ -26,7 +26,7 @@ class HandOver:
 
 
 @dataclass(slots=True)
-class Holder:
+class ModelSource:
     """Holds the newest models of a member, and says which of them it hands to which other member."""
 
     _models: dict[int, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""How long a value is, and whether that fits what was said of it.
+"""The norm of a value, and whether that fits what was said of it.
 
 Arrays of numpy and tensors of torch alike, as the machines know neither.
 """
@@ -13,7 +13,7 @@ from typing import Any
 _ROUNDING = 1e-3
 
 
-def length(value: Any) -> float:
+def norm(value: Any) -> float:
     """The norm of a vector; infinite or not a number if the value is not finite. Cost: three passes."""
     largest = float(abs(value).max()) if math.prod(value.shape) else 0.0
     if not 0 < largest < math.inf:
@@ -23,11 +23,11 @@ def length(value: Any) -> float:
 
 
 def fits(value: Any, said: float) -> bool:
-    """Whether a contribution is no longer than its member has said; not a number: it has said nothing."""
-    return math.isnan(said) or length(value) <= said * (1 + _ROUNDING)
+    """Whether a contribution has no larger norm than its member has said; not a number: it said nothing."""
+    return math.isnan(said) or norm(value) <= said * (1 + _ROUNDING)
 
 
 def may_be_sum(value: Any, said: Iterable[float]) -> bool:
     """Whether `value` can be the sum of contributions that fit what was said of them."""
     most = sum(said)
-    return math.isnan(most) or length(value) <= most * (1 + 2 * _ROUNDING)
+    return math.isnan(most) or norm(value) <= most * (1 + 2 * _ROUNDING)

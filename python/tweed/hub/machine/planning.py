@@ -83,7 +83,7 @@ def plan(
     return best
 
 
-def holders(count: int, candidates: Sequence[Candidate], hub_rate: float) -> int:
+def model_sources(count: int, candidates: Sequence[Candidate], hub_rate: float) -> int:
     """How many of the candidates get the model from the hub, and hand it to the rest of `count` members: as
     many as make the last model come soonest; 0: all get it from the hub.
 

@@ -10,7 +10,7 @@ from tweed.order.base import Event
 
 
 @dataclass(slots=True)
-class Turns:
+class TransferSchedule:
     """Says whose transfer is next. Transfers are told apart by a member and the number of its task."""
 
     order: Order[Any]

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from tweed.hub.machine.grants import Grants
 from tweed.hub.machine.member import Member, Phase
 from tweed.hub.machine.members import Members
-from tweed.hub.machine.schedule import Turns
-from tweed.hub.machine.update_batch import Batch
+from tweed.hub.machine.schedule import TransferSchedule
+from tweed.hub.machine.update_batch import UpdateBatch
 from tweed.hub.wire.messages import Task
 from tweed.order import Reserved, Withdrawn
 
@@ -32,7 +32,7 @@ class Tasks:
     """See above. Times are in seconds.
 
     Args:
-      members, grants, batch, turns: of the hub.
+      members, grants, batch, schedule: of the hub.
       most: are under way at once; None: any number.
       task_s: after so long without an offer, a task is taken back.
       patience: drops in a row after which the next contribution is reserved.
@@ -40,8 +40,8 @@ class Tasks:
 
     members: Members
     grants: Grants
-    batch: Batch
-    turns: Turns
+    batch: UpdateBatch
+    schedule: TransferSchedule
     most: int | None
     task_s: float
     patience: int
@@ -62,7 +62,7 @@ class Tasks:
         """Another task for `member`, as soon as there is one; or the one that it has not begun, again, on the
         newest model."""
         if one.phase is Phase.OPEN and one.told < _TOLD:
-            self.turns.handle(Withdrawn((member, one.number)), now)
+            self.schedule.handle(Withdrawn((member, one.number)), now)
             self._tell(member, one, now)
         elif one.phase is Phase.DONE and one.linked and not one.waits:
             self.members.move(one, waits=True)
@@ -86,7 +86,7 @@ class Tasks:
                 self.members.move(one, waits=False)
                 self._begin(member, one, now)
                 told.append(member)
-        vias = self.grants.holders(told, now)
+        vias = self.grants.model_sources(told, now)
         for member in told:
             self._tell(member, self.members[member], now, vias.get(member))
 
@@ -108,7 +108,7 @@ class Tasks:
     def _tell(self, member: int, one: Member, now: float, via: int | None = None) -> None:
         one.version = self.batch.version
         if one.drops >= self.patience:
-            self.turns.handle(Reserved((member, one.number), one.version), now)
+            self.schedule.handle(Reserved((member, one.number), one.version), now)
         if via is None:
             self.grants.told(member, now)
         one.told += 1

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tweed.aggregate import Aggregate, Answer, Question, When
+from tweed.aggregate import Aggregate, Answer, CommitRule, Question
 from tweed.errors import UsageError
 from tweed.exchange.checkpoint import filled, plain
 from tweed.hub.machine.actions import Abandon, Ask, Step
@@ -22,7 +22,7 @@ from tweed.hub.wire.messages import Unit
 
 
 @dataclass(slots=True)
-class Batch:
+class UpdateBatch:
     """See above. Times are in seconds.
 
     Args:
@@ -37,7 +37,7 @@ class Batch:
     """
 
     aggregate: Aggregate[Any]
-    when: When
+    when: CommitRule
     version: int = 0
     tasks: list[tuple[int, int]] = field(default_factory=list)
     units: list[Unit] = field(default_factory=list)

@@ -30,19 +30,19 @@ from typing import Any
 from tweed.hub.wire.messages import (
     Blocked,
     End,
-    Fetch,
     FromHub,
     FromWay,
     FromWorker,
     Grant,
     Handed,
+    ModelRequest,
     Offer,
     Outcome,
+    OutcomeReason,
     Payload,
     Ready,
     Resume,
     Task,
-    Why,
 )
 
 
@@ -90,7 +90,7 @@ class Worker:
       counted: it counted.
       outcomes: how many ended in which way.
       via: to whom it sends; None: to the hub.
-      keeps: what was counted is kept until the replica has applied it.
+      keeps: what was counted is kept until the standby has applied it.
     """
 
     state: State = State.IDLE
@@ -106,7 +106,7 @@ class Worker:
     _copy_first: bool = False
     _kept: dict[int, _Held] = field(default_factory=dict)
     _again: deque[_Held] = field(default_factory=deque)
-    _safe: int = 0  # all up to this number that counted is in the replica's model
+    _safe: int = 0  # all up to this number that counted is in the standby's model
     _out: deque[FromWorker | Compute] = field(default_factory=deque)
 
     def linked(self) -> None:
@@ -130,7 +130,7 @@ class Worker:
                 self._out.append(offer)
 
     def renewed(self) -> None:
-        """A link is there to another hub, the replica of that which is gone: all that it may lack is sent
+        """A link is there to another hub, the standby of that which is gone: all that it may lack is sent
         again, the oldest first."""
         self._out.clear()
         if self.state is State.FETCHING:
@@ -147,18 +147,18 @@ class Worker:
             self._resume()
 
     def kept(self, number: int) -> None:
-        """All up to this number that counted is in the replica's model."""
+        """All up to this number that counted is in the standby's model."""
         self._safe = max(self._safe, number)
         self._kept = {one: held for one, held in self._kept.items() if one > self._safe}
 
     @property
     def keeping(self) -> int:
-        """How many contributions it keeps for the replica."""
+        """How many contributions it keeps for the standby."""
         return len(self._kept)
 
     def unsafe(self) -> list[tuple[Task, Offer, Any]]:
-        """What counted by itself, and the replica may lack, the oldest first; and what the replica is to have
-        first. What counted in a sum the replica hears from who has added it up."""
+        """What counted by itself, and the standby may lack, the oldest first; and what the standby is to have
+        first. What counted in a sum the standby hears from who has added it up."""
         kept = [one for _, one in sorted(self._kept.items()) if one.via is None]
         found = [(one.task, one.offer, one.value) for one in kept]
         if (
@@ -202,7 +202,7 @@ class Worker:
                 if message.via is None:
                     self.fetched()
                 else:
-                    self._out.append(Fetch(message.version, message.via))
+                    self._out.append(ModelRequest(message.version, message.via))
         elif isinstance(message, Outcome):
             if self._is_of_task(message.number):
                 self._over(message)
@@ -248,8 +248,8 @@ class Worker:
 
     def _over(self, outcome: Outcome) -> None:
         self.outcomes[outcome.why.name] = self.outcomes.get(outcome.why.name, 0) + 1
-        counted, foreign = outcome.why is Why.COUNTED, self._foreign
-        if foreign and outcome.why in (Why.EXPIRED, Why.UNKNOWN):
+        counted, foreign = outcome.why is OutcomeReason.COUNTED, self._foreign
+        if foreign and outcome.why in (OutcomeReason.EXPIRED, OutcomeReason.UNKNOWN):
             self._out.append(self._description())  # it may have counted before, and is not given up
             self.state = State.OFFERING
             return

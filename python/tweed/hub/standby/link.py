@@ -1,9 +1,9 @@
-"""A member's link to the replica of its hub: copies of what was counted, and of sums, go there.
+"""A member's link to the standby of its hub: copies of what was counted, and of sums, go there.
 
-The hub names the replica, with the key that it has to have. It is called on a thread, so that training does
-not wait for it. Over the link go at most `WINDOW` copies that the replica has not applied, the oldest first;
+The hub names the standby, with the key that it has to have. It is called on a thread, so that training does
+not wait for it. Over the link go at most `WINDOW` copies that the standby has not applied, the oldest first;
 the others wait with the member. A sum goes when it is formed; if it never counts, it is thrown away there. Of
-sums that do not leave in time the oldest are forgotten, and the replica asks the hub for its state. When the
+sums that do not leave in time the oldest are forgotten, and the standby asks the hub for its state. When the
 hub is lost, the member's promise goes there: see `succession`.
 """
 
@@ -22,18 +22,18 @@ from tweed.hub.wire import control
 from tweed.hub.wire.control import Kind
 from tweed.hub.wire.head import HEAD
 from tweed.hub.wire.messages import Offer, Sum, Task
-from tweed.links import greetings
+from tweed.links import hello
 from tweed.links.address import HubAddress
 from tweed.links.dialer import Dialer
 
 log = logging.getLogger("tweed")
-#: Copies that a member may have sent and the replica has not applied.
+#: Copies that a member may have sent and the standby has not applied.
 WINDOW = 16
 #: While sums wait for one that leaves, it is looked for its end so often.
 _LOOK_S = 0.02
 
 
-class ReplicaLink:
+class StandbyLink:
     """See above.
 
     Args:
@@ -41,9 +41,9 @@ class ReplicaLink:
 
     Attributes:
       voter: what this member has promised.
-      safe: all up to this number that counted is in the replica's model.
+      safe: all up to this number that counted is in the standby's model.
       had: number of the last copy that is there; `had_sum`: group of the last sum.
-      serves: the replica is the hub.
+      serves: the standby is the hub.
     """
 
     def __init__(self, links: _core.HubLinks) -> None:
@@ -58,7 +58,7 @@ class ReplicaLink:
 
     @property
     def known(self) -> bool:
-        """Whether there is a replica."""
+        """Whether there is a standby."""
         return self._dialer is not None
 
     @property
@@ -68,7 +68,7 @@ class ReplicaLink:
 
     @property
     def address(self) -> HubAddress:
-        """The address of the replica."""
+        """The address of the standby."""
         assert self._dialer is not None  # it is known
         return self._dialer.address
 
@@ -77,7 +77,7 @@ class ReplicaLink:
         return link == self._link
 
     def named(self, appointment: int, text: str) -> None:
-        """The hub names a replica: of this address. Raises UsageError for what is none."""
+        """The hub names a standby: of this address. Raises UsageError for what is none."""
         address = HubAddress.parse(text)
         if self._dialer is None or address != self.address:
             self.forget()
@@ -94,9 +94,9 @@ class ReplicaLink:
         return agreed
 
     def forget(self) -> None:
-        """There is no replica."""
+        """There is no standby."""
         if self._link is not None:
-            self._links.cut(self._link, "the hub has another replica, or none")
+            self._links.cut(self._link, "the hub has another standby, or none")
         self._dialer, self._link, self._in, self.serves = None, None, False, False
         self._sent = []
         self._sums.clear()
@@ -114,11 +114,11 @@ class ReplicaLink:
         try:
             self._link = self._dialer.poll(now)
         except UsageError as error:
-            log.warning("the hub has a replica that does not let this member in: %s", error)
+            log.warning("the hub has a standby that does not let this member in: %s", error)
         if self._link is None:
             return self._dialer.wait_s(now)
-        self._links.allow(self._link, HEAD.size + greetings.MOST_BYTES)
-        self._links.send(self._link, greetings.packed({"copies": self.voter.appointment}))
+        self._links.allow(self._link, HEAD.size + hello.MOST_BYTES)
+        self._links.send(self._link, hello.packed({"copies": self.voter.appointment}))
         return 3600.0
 
     def heard(self, what: bytes | bytearray | str) -> None:
@@ -129,14 +129,14 @@ class ReplicaLink:
             elif isinstance(what, bytearray) and self._in:
                 self._message(control.read(what))
             elif isinstance(what, bytearray):
-                self._answer(greetings.read(what))
+                self._answer(hello.read(what))
         except DataError as error:
             assert self._link is not None  # something has come
             self._links.cut(self._link, str(error))
             self._ended(str(error))
 
     def promise(self) -> None:
-        """The hub is lost. The replica hears it, as soon as there is a link."""
+        """The hub is lost. The standby hears it, as soon as there is a link."""
         if self._in and not self.voter.promised and self.voter.promise():
             self._say(Kind.LOST, self.voter.appointment)
 
@@ -174,18 +174,18 @@ class ReplicaLink:
             self._dialer.close()
 
     def _say(self, kind: Kind, number: int) -> None:
-        assert self._link is not None  # the replica has this member in
+        assert self._link is not None  # the standby has this member in
         self._links.send(self._link, control.head(kind, number))
 
     def _ended(self, why: str) -> None:
-        log.info("the link to the replica has ended: %s", why)
+        log.info("the link to the standby has ended: %s", why)
         self._link, self._in, self._sent = None, False, []
 
     def _answer(self, answer: dict[str, object]) -> None:
         if "serves" in answer:
             self._serves()
         elif "member" not in answer:
-            raise DataError(f"the replica does not take copies: {answer.get('refused')}")
+            raise DataError(f"the standby does not take copies: {answer.get('refused')}")
         else:
             self._in = True
             if self.voter.promised:

@@ -1,12 +1,12 @@
 """A second hub that applies the same commits, and takes over when the first is gone.
 
-    worker, aggregator     -> Copy(offer, payload), or Copy(sum)     -> replica
-    hub                    -> Entry(version, units)                   -> replica
-    replica                -> Held(tasks): it has these copies        -> hub
+    worker, aggregator     -> Copy(offer, payload), or Copy(sum)     -> standby
+    hub                    -> Entry(version, units)                   -> standby
+    standby                -> Held(tasks): it has these copies        -> hub
                            -> Kept(number): that commit is applied    -> worker
 
 Contributions come from whoever made them, not from the hub: that sends a log of what it committed, in which
-order, and nothing else. The replica applies the entries in order, each as soon as it has all copies for it:
+order, and nothing else. The standby applies the entries in order, each as soon as it has all copies for it:
 it hands the same arrivals to the same rule, in the same order. The update, and with a copy of the optimizer
 the model, so are the same bits.
 
@@ -20,14 +20,14 @@ Workers keep what was counted until it is `Kept`, also what counted in a sum. Wh
 `take_over` makes the next hub: with the model, the version and the numbers of what is applied. Copies of
 payloads that are not applied are counted by it at once; of what it lacks, and of what was in sums that are
 not applied, workers tell it by `Resume`, and send it again. A number counts once, as the new hub knows the
-last one of each member that is in its model. Lost is only what its member has forgotten before the replica
+last one of each member that is in its model. Lost is only what its member has forgotten before the standby
 had it.
 
 How far the model of the hub may be ahead is bounded from norms (`Divergence`): where a grant would break the
 bound, the copy goes first. Norms are as workers say.
 
 What cannot happen: an entry is applied before another one that is older, or twice; a contribution is in the
-model of the new hub twice; the replica decides anything that the hub decides, while that lives.
+model of the new hub twice; the standby decides anything that the hub decides, while that lives.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ Key = tuple[int, int]  # a member, and the number of its task
 
 @dataclass(slots=True)
 class Divergence:
-    """A bound on how far the hub's model is from what its replica can have.
+    """A bound on how far the hub's model is from what its standby can have.
 
     With `h <- m h + u` and `w <- w - h`, where `u` is `lr` times a contribution, and k of them missing,
 
         H m (1 - m^k) / (1 - m)  +  sum over i of |u_i| (1 - m^(k - i + 1)) / (1 - m)
 
-    where H bounds the length of h at the last point that both have. A contribution counts with all of its
+    where H bounds the norm of h at the last point that both have. A contribution counts with all of its
     norm, though it may be one of several in a mean. Without momentum the bound holds at all times; with it H
     may grow while others are missing, so it holds when something is granted.
 
     Args:
-      most: length that `bound` is not to exceed; infinite: no copy ever goes first.
+      most: norm that `bound` is not to exceed; infinite: no copy ever goes first.
       lr, momentum: of the hub's optimizer.
     """
 
@@ -72,7 +72,7 @@ class Divergence:
     lr: float = 1.0
     momentum: float = 0.0
     _missing: dict[Key, float] = field(default_factory=dict)
-    _length: float = 0.0  # of h, at most
+    _norm: float = 0.0  # of h, at most
 
     def granted(self, task: Key, norm: float) -> bool:
         """Whether its copy is to go first: then it is none of those that are missing."""
@@ -84,24 +84,24 @@ class Divergence:
 
     def has_room(self, norms: Sequence[float]) -> bool:
         """Whether all of these could be missing, too."""
-        also = Divergence(self.most, self.lr, self.momentum, dict(self._missing), self._length)
+        also = Divergence(self.most, self.lr, self.momentum, dict(self._missing), self._norm)
         for place, norm in enumerate(norms):
             also._missing[-1, place] = self.lr * norm
         return also.bound() <= self.most
 
     def held(self, tasks: Iterable[Key]) -> None:
-        """The replica has these, or nothing will come of them."""
+        """The standby has these, or nothing will come of them."""
         for task in tasks:
-            length = self._missing.pop(task, None)
-            if length is not None:
-                self._length = self.momentum * self._length + length
+            norm = self._missing.pop(task, None)
+            if norm is not None:
+                self._norm = self.momentum * self._norm + norm
 
     def bound(self) -> float:
         """The bound on the distance of the two models, as the class computes it."""
         m, count = self.momentum, len(self._missing)
         if m == 0:
             return sum(self._missing.values())
-        ahead = self._length * m * (1 - m**count) / (1 - m)
+        ahead = self._norm * m * (1 - m**count) / (1 - m)
         missing = enumerate(self._missing.values())
         return ahead + sum(each * (1 - m ** (count - place)) / (1 - m) for place, each in missing)
 
@@ -112,13 +112,13 @@ def replicable(aggregate: Aggregate[Any]) -> bool:
 
 
 @dataclass(slots=True)
-class Replica:
+class Standby:
     """See above.
 
     Args:
       aggregate: the hub's rule, one that is formed of sums: see `replicable`.
-      each: the hub commits after each contribution.
-      value, missing, total: as the hub's, with the replica's model.
+      per_contribution: the hub commits after each contribution.
+      value, missing, total: as the hub's, with the standby's model.
 
     Attributes:
       version: of its model.
@@ -126,7 +126,7 @@ class Replica:
     """
 
     aggregate: Aggregate[Any]
-    each: bool
+    per_contribution: bool
     value: Callable[[int, Any], Any] = lambda member, payload: payload.value
     missing: Callable[[int, Any], Any] = lambda member, payload: None
     total: Callable[[Sum], Any] = lambda message: message.value
@@ -140,13 +140,13 @@ class Replica:
     def __post_init__(self) -> None:
         if not replicable(self.aggregate):
             raise UsageError(
-                f"{self.aggregate!r} may depend on values that only the hub has, so a replica cannot follow "
-                "it: train without a replica, or take a rule that is a sum, such as Mean or Weighted"
+                f"{self.aggregate!r} may depend on values that only the hub has, so a standby cannot follow "
+                "it: train without a standby, or take a rule that is a sum, such as Mean or Weighted"
             )
         self._gathered = self.aggregate.start()
 
     def load(self, state: dict[str, Any]) -> None:
-        """Has the state that the hub had (`Hub.replica_state`), unless it is not newer."""
+        """Has the state that the hub had (`Hub.standby_state`), unless it is not newer."""
         if state["version"] < self.version:
             return
         self.version, self.last = state["version"], dict(state["last"])
@@ -187,7 +187,9 @@ class Replica:
         for unit in entry.units:
             self._copies.pop(unit.key, None)
         self._copies = {key: one for key, one in self._copies.items() if not self._is_over(one)}
-        step = Step(update_of(found, verdicts, self.each), entry.version, tasks, verdicts, entry.units)
+        step = Step(
+            update_of(found, verdicts, self.per_contribution), entry.version, tasks, verdicts, entry.units
+        )
         return step, tuple(Kept(member, number) for member, number in tasks)
 
     def waits_for(self) -> int | None:

@@ -1,7 +1,7 @@
 """What comes behind heads about aggregators: who sends what to whom, and sums.
 
-Gather      the parts that will come, as JSON: of each its member, task, worker, bytes, key, and length
-Lend        the key of the member that may fetch
+Gather      the parts that will come, as JSON: of each its member, task, worker, bytes, key, and norm
+ModelGrant  the key of the member that may fetch
 Task, Grant where the member that they name listens: "KEY@host:port", or nothing if it is gone
 Sum         the bytes of a description as JSON, in four; the description; and the values as float32
 """

@@ -1,16 +1,16 @@
-"""What crosses links beside the messages of `head`: between a hub, its replica, and their members.
+"""What crosses links beside the messages of `head`: between a hub, its standby, and their members.
 
-    hub -> member       REPLICA (appointment; its address)      RENOUNCE (appointment)
+    hub -> member       STANDBY (appointment; its address)      RENOUNCE (appointment)
     member -> hub       RENOUNCED (appointment)
-    member -> replica   COPY (task; version, norm, samples, loss; the payload)      LOST (appointment)
+    member -> standby   COPY (task; version, norm, samples, loss; the payload)      LOST (appointment)
                         SUM (group; the sum)
-    replica -> member   HAVE (task): the copy is there          KEPT (task): it is in the replica's model
+    standby -> member   HAVE (task): the copy is there          KEPT (task): it is in the standby's model
                         HAVE_SUM (group)
-                        RELEASED                                SERVES (generation): the replica is the hub
-    hub -> replica      ROSTER (appointment; who is who, and who is there)
+                        RELEASED                                SERVES (generation): the standby is the hub
+    hub -> standby      ROSTER (appointment; who is who, and who is there)
                         STATE (appointment; all that the hub has)
                         LOG (entries)                           FINISHED (version)
-    replica -> hub      AGREED                                  HELD (task; member)
+    standby -> hub      AGREED                                  HELD (task; member)
                         LACKS (version)                         FAREWELL
 
 A control message has a head as others have, and kinds of its own.
@@ -40,7 +40,7 @@ _TASK = struct.Struct("<2d")
 class Kind(IntEnum):
     """The kinds of control messages, as the module lists them."""
 
-    REPLICA = 32  # those of `head` are below
+    STANDBY = 32  # those of `head` are below
     RENOUNCE = 33
     RENOUNCED = 34
     COPY = 35
@@ -97,7 +97,7 @@ def read(data: bytes | bytearray) -> Control:
     found = HEAD.unpack_from(data) if len(data) >= HEAD.size else (-1.0,) * NUMBERS
     kind, number, _, *values = found
     if kind not in _KINDS or not math.isfinite(number):
-        raise DataError(f"what came is no message between a hub and its replica: {list(found)}")
+        raise DataError(f"what came is no message between a hub and its standby: {list(found)}")
     if follows(found, len(data)) != len(data) - HEAD.size:
         raise DataError(f"{found[2]} bytes were announced, and {len(data) - HEAD.size} came")
     return Control(Kind(int(kind)), int(number), tuple(values), memoryview(data)[HEAD.size :])

@@ -25,7 +25,7 @@ class ContributionForm:
     has arrived is gone, also in the rare case that nothing comes of a whole batch (`Abandon`). With
     `LocalResidual` it moves the model that the worker computes on next.
 
-    With `Hub(privacy=...)` noise comes first, so that the packet, its length, and what is kept to be sent
+    With `Hub(privacy=...)` noise comes first, so that the packet, its norm, and what is kept to be sent
     later are made of what has noise already; and the hub is told neither samples nor a loss. A local residual
     stays with the worker, and has none.
 

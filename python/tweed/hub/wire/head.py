@@ -18,8 +18,8 @@ from torch import Tensor
 from tweed.errors import DataError
 from tweed.hub.wire.messages import (
     Blocked,
+    CancelGroup,
     End,
-    Fetch,
     FromHub,
     FromWay,
     FromWorker,
@@ -27,22 +27,22 @@ from tweed.hub.wire.messages import (
     Grant,
     Handed,
     Leave,
-    Lend,
+    ModelGrant,
+    ModelRequest,
     Offer,
     Outcome,
+    OutcomeReason,
     Payload,
     Ready,
     Resume,
     Sum,
     Task,
-    Void,
-    Why,
 )
 
 NUMBERS = 8
 #: As they cross a sealed link.
 HEAD = struct.Struct(f"<{NUMBERS}d")
-_WHY = list(Why)
+_REASONS = list(OutcomeReason)
 _VERSION = struct.Struct("<d")
 
 
@@ -59,10 +59,10 @@ class Kind(IntEnum):
     END = 7
     RESUME = 8
     GATHER = 9
-    VOID = 10
+    CANCEL_GROUP = 10
     SUM = 11
-    FETCH = 12
-    LEND = 13
+    MODEL_REQUEST = 12
+    MODEL_GRANT = 13
     HANDED = 14
     BLOCKED = 15
 
@@ -86,19 +86,19 @@ def head_of(message: FromWorker | FromHub | FromWay, numbytes: int = 0) -> list[
         case Grant():
             values = [Kind.GRANT, message.number, numbytes, _named(message.via), message.copy_first]
         case Outcome():
-            values = [Kind.OUTCOME, message.number, 0, _WHY.index(message.why)]
+            values = [Kind.OUTCOME, message.number, 0, _REASONS.index(message.why)]
         case End():
             values = [Kind.END, 0, numbytes, message.version]
         case Gather():
             values = [Kind.GATHER, message.group, numbytes, message.within_s, message.copy_first]
-        case Void():
-            values = [Kind.VOID, message.group]
+        case CancelGroup():
+            values = [Kind.CANCEL_GROUP, message.group]
         case Sum():
             values = [Kind.SUM, message.group, numbytes]
-        case Fetch():
-            values = [Kind.FETCH, message.version]
-        case Lend():
-            values = [Kind.LEND, message.version, numbytes, _named(message.member)]
+        case ModelRequest():
+            values = [Kind.MODEL_REQUEST, message.version]
+        case ModelGrant():
+            values = [Kind.MODEL_GRANT, message.version, numbytes, _named(message.member)]
         case Handed():
             values = [Kind.HANDED, message.version, numbytes, message.there]
         case Blocked():
@@ -138,8 +138,8 @@ def from_worker(head: Sequence[float], payload: Tensor | None) -> FromWorker:
         (version,) = _VERSION.unpack(bytes(payload.numpy()))
         if math.isfinite(version):
             return Resume(Offer(int(number), int(numbytes), norm, samples, loss), int(version))
-    if whole and kind == Kind.FETCH:
-        return Fetch(int(number), 0)
+    if whole and kind == Kind.MODEL_REQUEST:
+        return ModelRequest(int(number), 0)
     if whole and kind == Kind.BLOCKED:
         return Blocked(int(number))
     if kind == Kind.LEAVE:
@@ -155,16 +155,16 @@ def from_hub(head: Sequence[float]) -> FromHub:
             return Task(int(number), int(third), _name(fourth))
         if kind == Kind.GRANT:
             return Grant(int(number), _name(third), fourth == 1)
-        if kind == Kind.OUTCOME and 0 <= third < len(_WHY):
-            return Outcome(int(number), _WHY[int(third)])
+        if kind == Kind.OUTCOME and 0 <= third < len(_REASONS):
+            return Outcome(int(number), _REASONS[int(third)])
         if kind == Kind.END:
             return End(int(third))
         if kind == Kind.GATHER:
             return Gather(int(number), (), third, fourth == 1)
-        if kind == Kind.VOID:
-            return Void(int(number))
-        if kind == Kind.LEND and third >= 1:
-            return Lend(int(number), int(third) - 1)
+        if kind == Kind.CANCEL_GROUP:
+            return CancelGroup(int(number))
+        if kind == Kind.MODEL_GRANT and third >= 1:
+            return ModelGrant(int(number), int(third) - 1)
     raise DataError(f"what came is no message of a hub: {list(head)}")
 
 

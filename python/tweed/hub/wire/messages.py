@@ -24,7 +24,7 @@ class Offer:
     Args:
       number: of the task.
       numbytes: of the payload.
-      norm: its length, as it crosses; not a number: nothing is said of it.
+      norm: of the contribution, as it crosses; not a number: nothing is said of it.
       samples: that it was computed on.
       loss: at the model that came with the task; not a number: nothing is said of it.
       model_bytes, model_s: of the model that came with the task, and how long that took; 0: nobody measured.
@@ -41,7 +41,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """What was granted, for the hub or for the member `via`; with `copy_first` the replica gets it first."""
+    """What was granted, for the hub or for the member `via`; with `copy_first` the standby gets it first."""
 
     number: int
     value: Any
@@ -60,7 +60,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetch:
+class ModelRequest:
     """From a worker to the member `via`: hand over the model of this version."""
 
     version: int
@@ -68,7 +68,7 @@ class Fetch:
 
 
 @dataclass(frozen=True, slots=True)
-class Lend:
+class ModelGrant:
     """To a member that has the newest model: `member` may fetch that version of it."""
 
     version: int
@@ -93,7 +93,7 @@ class Blocked:
 @dataclass(frozen=True, slots=True)
 class Grant:
     """Send the payload now: to the hub, or to the member `via`, which adds it up with others. A later grant
-    with another way counts: what was sent before may be lost. With `copy_first` the replica gets it first."""
+    with another way counts: what was sent before may be lost. With `copy_first` the standby gets it first."""
 
     number: int
     via: int | None = None
@@ -108,7 +108,7 @@ class Gather:
       group: its number; groups of a hub have ascending ones.
       tasks: members and numbers.
       within_s: after so many seconds what is there goes to the hub as it is.
-      copy_first: the replica gets the sum before.
+      copy_first: the standby gets the sum before.
       norms: of what they have offered, as these; not a number: its member has said nothing of it.
     """
 
@@ -120,7 +120,7 @@ class Gather:
 
 
 @dataclass(frozen=True, slots=True)
-class Void:
+class CancelGroup:
     """To an aggregator: nobody waits for this group any more."""
 
     group: int
@@ -207,7 +207,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of the hub's log, for its replica: what the commit of this version is made of, in order."""
+    """A line of the hub's log, for its standby: what the commit of this version is made of, in order."""
 
     version: int
     units: tuple[Unit, ...]
@@ -220,7 +220,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """To the replica: a payload with what describes it, or a sum.
+    """To the standby: a payload with what describes it, or a sum.
 
     Args:
       tasks: that are in it.
@@ -243,13 +243,13 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """To a member: all up to this number that counted is in the replica's model."""
+    """To a member: all up to this number that counted is in the standby's model."""
 
     member: int
     number: int
 
 
-class Why(Enum):
+class OutcomeReason(Enum):
     """What became of a contribution. The value is the text for people."""
 
     COUNTED = "it goes into the next update, if there are enough for the rule"
@@ -265,12 +265,12 @@ class Outcome:
     """What became of a task: it is over. The worker is idle."""
 
     number: int
-    why: Why
+    why: OutcomeReason
 
     @property
     def goes_on(self) -> bool:
         """Whether the hub hands out another task by itself: the worker is there, and needs not ask."""
-        return self.why in (Why.COUNTED, Why.LATE)
+        return self.why in (OutcomeReason.COUNTED, OutcomeReason.LATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,8 +285,8 @@ class Leave:
     """A worker goes, and does not expect anything more; it may come back with a `Ready`."""
 
 
-FromWorker = Ready | Offer | Payload | Leave | Sum | Resume | Fetch | Blocked
-FromHub = Task | Grant | Outcome | End | Gather | Void | Lend
+FromWorker = Ready | Offer | Payload | Leave | Sum | Resume | ModelRequest | Blocked
+FromHub = Task | Grant | Outcome | End | Gather | CancelGroup | ModelGrant
 #: What a worker hears of members that it fetches from, or sends to.
 FromWay = Handed | Blocked
 

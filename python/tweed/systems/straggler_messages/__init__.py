@@ -1,7 +1,7 @@
 """Straggler-aware distributed learning (Ozfatura, Ulukus, Gunduz, Entropy 22(5), 2020, arXiv 2004.04948):
 workers send what they have after each shard, instead of one message after all of them.
 
-Parts: the cadence `ByShards` over a server, live in `exchange.by_shards`; replicated shards and their codes
+Parts: the cadence `ByShards` over a server, live in `exchange.coded_steps`; replicated shards and their codes
 in `data.coding` (gradient codes, nested and hybrid ones, Lagrange codes on the unit circle), straggler models
 and schemes in `data.coding.times`. Load and messages adapt: `data.coding.times.choose`.
 

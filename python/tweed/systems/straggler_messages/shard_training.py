@@ -21,7 +21,7 @@ from tweed.cadence import ByShards
 from tweed.collective import Server
 from tweed.data.coding import halves, lagrange_of
 from tweed.data.coding.times import SCHEMES, Seconds, Stragglers
-from tweed.exchange.by_shards.gradients import ShardGradients
+from tweed.exchange.coded_steps.gradients import CodedGradients
 from tweed.hooks.run import Run
 from tweed.report.notes import Notes
 from tweed.strategy import Strategy
@@ -102,7 +102,7 @@ def _descend(rank: int, size: int, cadence: ByShards, config: Config, seed: int)
 
 def _late(run: Run) -> int:
     reducer = getattr(run._exchange, "reducer", None)
-    return reducer.late if isinstance(reducer, ShardGradients) else 0
+    return reducer.late if isinstance(reducer, CodedGradients) else 0
 
 
 class _Problem:

@@ -21,7 +21,7 @@ from torch import Tensor
 from tweed import _core
 from tweed.errors import DeadlineExceeded, PeerLost, TweedError, UsageError
 from tweed.links.address import Credentials, HubAddress
-from tweed.links.calling import opened
+from tweed.links.client import opened
 from tweed.workloads.split.client import SplitClient
 from tweed.workloads.split.messages import write
 from tweed.workloads.split.server import SplitServer

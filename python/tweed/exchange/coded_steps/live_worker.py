@@ -16,10 +16,10 @@ from torch import Tensor
 from tweed.cadence import ByShards
 from tweed.data.coding import Work
 from tweed.errors import DataError, UsageError
-from tweed.exchange.by_shards import heads
-from tweed.exchange.by_shards.choice import Tally
-from tweed.exchange.by_shards.heads import Head, Kind, Over
-from tweed.exchange.by_shards.worker import Outgoing, ShardWorker, State, renumbered
+from tweed.exchange.coded_steps import header
+from tweed.exchange.coded_steps.choice import Tally
+from tweed.exchange.coded_steps.header import Header, Kind, Over
+from tweed.exchange.coded_steps.worker import CodedStepWorker, Outgoing, State, renumbered
 from tweed.exchange.communicator import Communicator
 from tweed.exchange.gradient_form import GradientForm
 from tweed.exchange.p2p import PeerMessages
@@ -36,7 +36,7 @@ class Worker:
       comm: the group.
       server: its rank.
       numel: of a gradient.
-      form: of shards that are sent alone.
+      form: of gradients of blocks that are sent alone.
       cadence: the strategy's.
     """
 
@@ -51,9 +51,9 @@ class Worker:
     ) -> None:
         self._works, self._stats, self._server = works, comm.stats, server
         self._messages = PeerMessages(comm.group, comm.wait)
-        self._machine = ShardWorker(comm.owners.contributor, cadence.patience)
+        self._machine = CodedStepWorker(comm.owners.contributor, cadence.patience)
         self._form, self._cadence = form, cadence
-        self._head, self._mean = torch.empty(heads.SERVER, dtype=torch.float64), torch.empty(numel)
+        self._head, self._mean = torch.empty(header.SERVER, dtype=torch.float64), torch.empty(numel)
         self._places = max(len(own) for work in works for own in work.messages)
         self._step = self._choice = 0
         self._begun = False
@@ -78,8 +78,8 @@ class Worker:
             yield (
                 task if self._cadence.share == 1 else renumbered(task, shards, self._cadence.seed, self._step)
             )
-            patience_s = self._machine.patience * (self._ended - self._since)
-            self._listen(time.monotonic() + patience_s if self._machine.may_be_enough else -math.inf)
+            speculation_delay_s = self._machine.speculation_delay * (self._ended - self._since)
+            self._listen(time.monotonic() + speculation_delay_s if self._machine.may_be_enough else -math.inf)
 
     def done(self, gradient: Tensor) -> None:
         self._ended = time.monotonic()
@@ -104,7 +104,7 @@ class Worker:
 
     def _send(self, message: Outgoing) -> None:
         if message.value is None:
-            self._messages.send(Head(Kind.BROKEN, self._step).packed(), self._server)
+            self._messages.send(Header(Kind.BROKEN, self._step).packed(), self._server)
             return
         if self._works[self._choice].plain:
             zeros, number = torch.zeros_like(message.value), self._step * self._places + message.place
@@ -112,7 +112,7 @@ class Worker:
         else:
             data = message.value.view(-1).view(torch.uint8)
         self._stats.bytes_exchanged += data.numel()
-        head = Head(Kind.MESSAGE, self._step, message.place, data.numel())
+        head = Header(Kind.MESSAGE, self._step, message.place, data.numel())
         self._messages.send(head.packed(), self._server)
         self._messages.send(data, self._server)
 
@@ -130,7 +130,7 @@ class Worker:
         if over.broken < 0:
             self._messages.expect("mean", self._mean, self._server)
             self._messages.next(math.inf)
-        self._messages.send(Head(Kind.HEARD, self._step, tally=self._tally).packed(), self._server)
+        self._messages.send(Header(Kind.HEARD, self._step, tally=self._tally).packed(), self._server)
         self._messages.flush()
         self._begun = False
         self._step, self._choice = self._step + 1, over.choice

@@ -78,7 +78,7 @@ def combined(rows: Sequence[Row], weights: Sequence[float]) -> Tensor:
     return out
 
 
-def mixed(rows: Sequence[Row], shares: Tensor) -> Sequence[Tensor]:
+def weighted_sums(rows: Sequence[Row], shares: Tensor) -> Sequence[Tensor]:
     """As many sums of the rows as `shares`, `[m, n]`, has."""
     import torch
 

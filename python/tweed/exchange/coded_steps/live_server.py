@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from tweed.errors import DataError
-from tweed.exchange.by_shards import heads
-from tweed.exchange.by_shards.heads import Head, Kind, Over
-from tweed.exchange.by_shards.server import Broken, Contribution, Heard, ShardServer, Update
+from tweed.exchange.coded_steps import header
+from tweed.exchange.coded_steps.header import Header, Kind, Over
+from tweed.exchange.coded_steps.server import Broken, CodedStepServer, Contribution, Heard, Update
 from tweed.exchange.communicator import Communicator
 from tweed.exchange.gradient_form import GradientForm
 from tweed.exchange.p2p import PeerMessages
@@ -27,12 +27,12 @@ class Server:
       comm: the group.
       workers: their ranks.
       numel: of a gradient.
-      forms: per worker, of shards that are sent alone.
+      forms: per worker, of gradients of blocks that are sent alone.
     """
 
     def __init__(
         self,
-        machine: ShardServer,
+        machine: CodedStepServer,
         comm: Communicator,
         workers: Sequence[int],
         numel: int,
@@ -41,9 +41,9 @@ class Server:
         self._machine, self._stats, self._workers = machine, comm.stats, workers
         self._messages = PeerMessages(comm.group, comm.wait)
         self._numel, self._forms = numel, forms
-        self._heads = [torch.empty(heads.WORKER, dtype=torch.float64) for _ in workers]
+        self._heads = [torch.empty(header.WORKER, dtype=torch.float64) for _ in workers]
         self._quiet = set(range(len(workers)))  # of whom nothing is waited for
-        self._coming: dict[int, tuple[Head, Tensor]] = {}
+        self._coming: dict[int, tuple[Header, Tensor]] = {}
         self._places = max(len(own) for work in machine.works for own in work.messages)  # draws of a step
 
     @property
@@ -103,7 +103,7 @@ class Server:
             head, data = self._coming.pop(place)
             self._count(place, head, data)
         else:
-            head = Head.of(self._heads[place])
+            head = Header.of(self._heads[place])
             if head.kind is Kind.MESSAGE:
                 self._expect_value(place, head)
                 return
@@ -114,7 +114,7 @@ class Server:
         else:
             self._expect(place)
 
-    def _expect_value(self, place: int, head: Head) -> None:
+    def _expect_value(self, place: int, head: Header) -> None:
         if head.numbytes > max(2 * self._numel * 8, self._forms[place].most_bytes):
             rank = self._workers[place]
             raise DataError(f"rank {rank} would send a gradient of {head.numbytes} bytes")
@@ -122,12 +122,12 @@ class Server:
         self._coming[place] = head, data
         self._messages.expect(("value", place), data, self._workers[place])
 
-    def _count(self, place: int, head: Head, data: Tensor) -> None:
+    def _count(self, place: int, head: Header, data: Tensor) -> None:
         """What is of the open step is decoded; of an older one it only counts as late."""
         value = self._value(place, head, data) if head.step == self._machine.step else None
         self._machine.handle(Contribution(place, head.step, head.place, value))
 
-    def _value(self, place: int, head: Head, data: Tensor) -> Tensor:
+    def _value(self, place: int, head: Header, data: Tensor) -> Tensor:
         work = self._machine.work
         if work.plain:
             value = torch.zeros(self._numel)

@@ -9,7 +9,7 @@ from typing import Any
 
 from tweed import _core
 from tweed.errors import PeerLost
-from tweed.links import greetings
+from tweed.links import hello
 from tweed.links.address import Credentials, HubAddress
 
 _ANSWER_S = 30.0
@@ -50,8 +50,8 @@ def ask(
     Args:
       other: called with what happens on other links meanwhile.
     """
-    links.allow(link, greetings.MOST_BYTES)
-    links.send(link, greetings.packed(question))
+    links.allow(link, hello.MOST_BYTES)
+    links.send(link, hello.packed(question))
     until = time.monotonic() + _ANSWER_S
     while time.monotonic() < until:
         events = links.next(1.0)
@@ -59,7 +59,7 @@ def ask(
             if which == link and isinstance(what, str):
                 raise PeerLost(f"the link to the hub has ended: {what}")
             if which == link and isinstance(what, bytearray):
-                return greetings.read(what), events[place + 1 :]
+                return hello.read(what), events[place + 1 :]
             if which != link:
                 other((which, what))
     raise PeerLost(f"the hub has let this member in, and does not answer within {_ANSWER_S:g} s")

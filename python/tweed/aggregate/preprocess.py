@@ -26,7 +26,7 @@ from tweed.aggregate.base import (
 )
 from tweed.aggregate.bounded import Bounded
 from tweed.aggregate.distance_based import computable
-from tweed.aggregate.rows import Row, as_given, mixed, rows_of
+from tweed.aggregate.tensor_ops import Row, as_given, rows_of, weighted_sums
 from tweed.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Around(Gathered):
         return replace(Gathered.plus(self, event), shares=None)
 
 
-class Before(Aggregate[Around]):
+class Preprocess(Aggregate[Around]):
     """What these parts share: a subclass says of what each sum is made.
 
     One of another shape than most, or that is not finite or longer than 1e70, is no part of any sum. The rule
@@ -113,12 +113,12 @@ class Before(Aggregate[Around]):
         if state.answer is None:
             return InnerProducts([row.value for row in whole]), (), state
         kept = computable(state.answer)
-        believed = [row for row, fine in zip(whole, kept.tolist(), strict=True) if fine]
-        if not believed:
+        accepted = [row for row, fine in zip(whole, kept.tolist(), strict=True) if fine]
+        if not accepted:
             after = replace(self.start(), then=state.then, batches=state.batches + 1)
-            return as_given(None, rows, state.arrivals), _doubtful(rows, ()), after
+            return as_given(None, rows, state.arrivals), _rejected(rows, ()), after
         if state.shares is None:
-            state = self._begun(state, believed, kept, now)
+            state = self._begun(state, accepted, kept, now)
         found, verdicts, then = self.then.poll(state.then, now)
         state = replace(state, then=then)
         if isinstance(found, Question):
@@ -126,33 +126,33 @@ class Before(Aggregate[Around]):
         assert found is not None and state.shares is not None  # it was given contributions
         after = replace(self.start(), then=then, batches=state.batches + 1)
         by_sum = {one.sender: one for one in verdicts}
-        senders = [row.sender for row in believed] if self.one_each else range(len(state.shares))
+        senders = [row.sender for row in accepted] if self.one_each else range(len(state.shares))
         of_sums = [by_sum[sender] for sender in senders]
-        verdicts = (*_by_sum(state.shares, of_sums, believed), *_doubtful(rows, believed))
+        verdicts = (*_by_sum(state.shares, of_sums, accepted), *_rejected(rows, accepted))
         ordered = tuple(sorted(verdicts, key=lambda one: one.sender))
         return as_given(found, rows, state.arrivals), ordered, after
 
-    def _begun(self, state: Around, believed: Sequence[Row], kept: Tensor, now: float) -> Around:
+    def _begun(self, state: Around, accepted: Sequence[Row], kept: Tensor, now: float) -> Around:
         """With all sums given to the other aggregate."""
         shares = self.shares(state.answer[kept][:, kept], state.batches)
         by_sender = {one.sender: one for one in state.arrivals}
-        ours = {row.sender for row in believed}
+        ours = {row.sender for row in accepted}
         left_out = [sender for sender in by_sender if sender not in ours]
         then = state.then
-        for at, value in enumerate(mixed(believed, shares)):
-            sender = believed[at].sender if self.one_each else at
+        for at, value in enumerate(weighted_sums(accepted, shares)):
+            sender = accepted[at].sender if self.one_each else at
             like = by_sender[sender] if self.one_each else Arrival(None, at)
             arrival = replace(like, value=value, missing=None)
             then = self.then.handle(arrival, then, now)
         for at in range(len(shares), self.sums(len(state.arrivals))):
             sender = left_out[at - len(shares)] if self.one_each else at
-            nothing = believed[0].value.new_full(believed[0].value.shape, math.nan)
+            nothing = accepted[0].value.new_full(accepted[0].value.shape, math.nan)
             then = self.then.handle(Arrival(nothing, sender), then, now)
         return replace(state, then=then, shares=shares)
 
 
 @dataclass(frozen=True, slots=True)
-class BoundedBefore(Before):
+class BoundedPreprocess(Preprocess):
     """Such a part that is told how many contributions may be anything.
 
     Args:
@@ -167,12 +167,12 @@ class BoundedBefore(Before):
         check_inner(self, self.then)
         Bounded(self.f)
 
-    def hostile(self, count: int) -> int:
+    def byzantine(self, count: int) -> int:
         """`f` of `count` contributions."""
-        return Bounded(self.f).hostile(count)
+        return Bounded(self.f).byzantine(count)
 
     def require(self, contributors: int) -> None:
-        least = Bounded(self.f).least(self.hostile(contributors))
+        least = Bounded(self.f).least(self.byzantine(contributors))
         if contributors < least:
             raise UsageError(f"{self!r} needs at least {least} contributions, and there are {contributors}")
         self.then.require(contributors)
@@ -189,8 +189,8 @@ def _by_sum(shares: Tensor, verdicts: Sequence[Verdict], rows: Sequence[Row]) ->
     ]
 
 
-def _doubtful(rows: Sequence[Row], believed: Sequence[Row]) -> tuple[Verdict, ...]:
-    senders = {row.sender for row in believed}
+def _rejected(rows: Sequence[Row], accepted: Sequence[Row]) -> tuple[Verdict, ...]:
+    senders = {row.sender for row in accepted}
     return tuple(
         Verdict(row.sender, 0.0, Reason.NOT_FINITE if row.fits else Reason.SHAPE)
         for row in rows

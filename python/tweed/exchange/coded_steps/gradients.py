@@ -1,4 +1,4 @@
-"""The `GradientReducer` of shards: what a worker computes between two steps, and the mean over shards."""
+"""The `GradientReducer` of blocks of samples: what a worker computes between two steps, and their mean."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tweed.compress import Direct, Spec
 from tweed.data.coding import work_of
 from tweed.errors import NonFinite, UsageError
 from tweed.exchange.bucket import GradientBucket
-from tweed.exchange.by_shards.choice import Choice, candidates
-from tweed.exchange.by_shards.live_server import Server
-from tweed.exchange.by_shards.live_worker import Worker
-from tweed.exchange.by_shards.server import ShardServer
+from tweed.exchange.coded_steps.choice import Choice, candidates
+from tweed.exchange.coded_steps.live_server import Server
+from tweed.exchange.coded_steps.live_worker import Worker
+from tweed.exchange.coded_steps.server import CodedStepServer
 from tweed.exchange.communicator import Communicator
 from tweed.exchange.gradient_form import GradientForm
 from tweed.exchange.gradients import GradientReducer
 
 
-class ShardGradients(GradientReducer):
+class CodedGradients(GradientReducer):
     """See above.
 
     Gradients of all kinds of floats are sent as float32, coded ones as float64.
@@ -32,7 +32,7 @@ class ShardGradients(GradientReducer):
       comm: a group with a server.
       cadence: the strategy's.
       server: the server's rank.
-      memory: the strategy's, for shards that are sent alone; None: gradients as they are.
+      memory: the strategy's, for gradients of blocks that are sent alone; None: gradients as they are.
 
     Raises: UsageError for a load that so many workers cannot have.
     """
@@ -55,7 +55,7 @@ class ShardGradients(GradientReducer):
         if comm.owners.contributes:
             self._side = Worker(works, comm, server, spec.numel, forms[comm.owners.contributor], cadence)
         else:
-            machine = ShardServer(works, choice, cadence.most_behind)
+            machine = CodedStepServer(works, choice, cadence.most_behind)
             self._side = Server(machine, comm, workers, spec.numel, forms)
         self._workers, self._broken = workers, -1
 

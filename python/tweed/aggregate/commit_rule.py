@@ -13,7 +13,7 @@ from tweed.errors import UsageError
 
 
 @runtime_checkable
-class When(Protocol):
+class CommitRule(Protocol):
     """When what has arrived becomes an update.
 
     Attributes:
@@ -46,7 +46,7 @@ class When(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Each(When):
+class Each(CommitRule):
     """Commits after each contribution."""
 
     one_by_one: ClassVar[bool] = True
@@ -56,7 +56,7 @@ class Each(When):
 
 
 @dataclass(frozen=True, slots=True)
-class Cache(When):
+class Cache(CommitRule):
     """Commits after `size` contributions, or after those of all members if there are fewer. Who has
     contributed goes on meanwhile.
 
@@ -75,7 +75,7 @@ class Cache(When):
 
 
 @dataclass(frozen=True, slots=True)
-class Quorum(When):
+class Quorum(CommitRule):
     """Commits as soon as `count` contributions are there, or `within_s` seconds after the first one; the
     others wait for the commit.
 
@@ -95,7 +95,7 @@ class Quorum(When):
 
 
 @dataclass(frozen=True, slots=True)
-class Round(When):
+class Round(CommitRule):
     """Commits in rounds: `size` members get a task on one version, those who have waited longest, and all of
     these are waited for. A member whose lease ends is replaced.
 
@@ -119,7 +119,7 @@ class Round(When):
 
 
 @dataclass(frozen=True, slots=True)
-class All(When):
+class All(CommitRule):
     """Commits when each member's contribution is there: training in step."""
 
     in_step: ClassVar[bool] = True

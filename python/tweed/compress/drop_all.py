@@ -33,7 +33,7 @@ class Nothing:
         """Sends no values, so all of them are left."""
         if error is not None:
             error.add_(value)
-        return Values(value.new_empty(0), value.numel(), _nowhere), None
+        return Values(value.new_empty(0), value.numel(), _drop), None
 
     def error_bound(self, spec: Spec) -> float:
         return 1.0
@@ -42,5 +42,5 @@ class Nothing:
         return 0.0
 
 
-def _nowhere(values: Tensor, out: Tensor) -> None:
+def _drop(values: Tensor, out: Tensor) -> None:
     return None

@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 
 from tweed.data.coding import Work
 from tweed.errors import DataError
-from tweed.exchange.by_shards.choice import Choice, Tally
+from tweed.exchange.coded_steps.choice import Choice, Tally
 
-__all__ = ["Broken", "Contribution", "Heard", "ShardServer", "Tally", "Update"]
+__all__ = ["Broken", "CodedStepServer", "Contribution", "Heard", "Tally", "Update"]
 
 
 class Contribution(NamedTuple):
@@ -69,7 +69,7 @@ class Update:
 
 
 @dataclass(slots=True)
-class ShardServer:
+class CodedStepServer:
     """See above.
 
     Args:

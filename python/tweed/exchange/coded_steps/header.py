@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tweed.errors import DataError
-from tweed.exchange.by_shards.choice import Tally
+from tweed.exchange.coded_steps.choice import Tally
 
 #: Numbers of a worker's head, and of the server's.
 WORKER, SERVER = 8, 3
@@ -24,7 +24,7 @@ class Kind(IntEnum):
     HEARD = 2  # it knows that the step is over
 
 
-class Head(NamedTuple):
+class Header(NamedTuple):
     """A worker's.
 
     Attributes:
@@ -43,7 +43,7 @@ class Head(NamedTuple):
         return torch.tensor([*self[:4], *self.tally], dtype=torch.float64)
 
     @classmethod
-    def of(cls, head: Tensor) -> Head:
+    def of(cls, head: Tensor) -> Header:
         """The inverse. Raises DataError for what is no head."""
         numbers = head.tolist()
         whole = [*numbers[:5], numbers[6]]

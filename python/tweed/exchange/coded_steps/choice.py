@@ -1,4 +1,4 @@
-"""Which code, and how many shards per worker: by how long shards and messages took.
+"""Which code, and how many blocks of samples per worker: by how long blocks and messages took.
 
 Workers tell with each step how long they computed and sent. Every `_EVERY` steps the model of stragglers that
 fits that best says what will be quickest.

@@ -11,7 +11,8 @@ The step may be over before the first task. What is done after that is not sent.
 is told, and ends the tasks.
 
 Before a task that is needed only if others are slow, a worker waits for word that the step is over. It learns
-for how long (`patience`): twice as long after such a task was in vain, half as long after one was not.
+for how long (`speculation_delay`): twice as long after such a task was in vain, half as long after one was
+not.
 
 What cannot happen: a message before the tasks that it is made of; a task after the worker knows that the step
 is over.
@@ -30,7 +31,7 @@ from tweed.data.coding import Work
 from tweed.data.coding.work import Message
 from tweed.rng import permutation, splitmix64
 
-#: Of the last task's time, what a worker's patience comes to at least and at most.
+#: Of the last task's time, what a worker's delay comes to at least and at most.
 LEAST, MOST = 1 / 8, 1.0
 
 
@@ -55,36 +56,36 @@ class Outgoing(NamedTuple):
     value: Tensor | None
 
 
-def renumbered(shard: int, shards: int, seed: int, step: int) -> int:
-    """The number of a shard in this step, another one in each. So where not all are waited for, those that
-    are missing are drawn, whichever workers are slow."""
-    return int(permutation(shard, shard + 1, shards, splitmix64(splitmix64(seed) ^ step)))
+def renumbered(block: int, blocks: int, seed: int, step: int) -> int:
+    """The number of a block of samples in this step, another one in each. So where not all are waited for,
+    those that are missing are drawn, whichever workers are slow."""
+    return int(permutation(block, block + 1, blocks, splitmix64(splitmix64(seed) ^ step)))
 
 
 @dataclass(slots=True)
-class ShardWorker:
+class CodedStepWorker:
     """See above.
 
     Args:
       worker: which of them.
-      patience: the first, as a share of the last task's time; 0 stays 0.
+      speculation_delay: the first, as a share of the last task's time; 0 stays 0.
     """
 
     worker: int
-    patience: float = LEAST
+    speculation_delay: float = LEAST
     state: State = State.READY
     _bounds: tuple[float, float] = (LEAST, MOST)
-    _spare: bool = False  # its task is needed only if others are slow
+    _speculative: bool = False  # its task is needed only if others are slow
     _work: Work | None = None
     _gradients: list[Tensor] = field(default_factory=list)
     _sent: int = 0
 
     def __post_init__(self) -> None:
-        self._bounds = min(LEAST, self.patience), max(MOST, self.patience)
+        self._bounds = min(LEAST, self.speculation_delay), max(MOST, self.speculation_delay)
 
     def begin(self, work: Work) -> None:
         """Begins a step, whose work this is."""
-        self._work, self._sent, self._spare, self.state = work, 0, False, State.COMPUTING
+        self._work, self._sent, self._speculative, self.state = work, 0, False, State.COMPUTING
         self._gradients.clear()
 
     def over(self) -> None:
@@ -102,15 +103,16 @@ class ShardWorker:
         if self.state is not State.COMPUTING:
             return None
         assert self._work is not None  # the state says so
-        self._spare = self.may_be_enough
+        self._speculative = self.may_be_enough
         return self._work.tasks[self.worker][len(self._gradients)]
 
     def done(self, gradient: Tensor) -> list[Outgoing]:
         """The task has the gradient `[numel]`, float32: what is to be sent now."""
-        if self._spare:
+        if self._speculative:
             least, most = self._bounds
             in_vain = self.state is State.OVER
-            self.patience = min(2 * self.patience, most) if in_vain else max(self.patience / 2, least)
+            longer, shorter = min(2 * self.speculation_delay, most), max(self.speculation_delay / 2, least)
+            self.speculation_delay = longer if in_vain else shorter
         if self.state is not State.COMPUTING:
             return []
         assert self._work is not None  # the state says so

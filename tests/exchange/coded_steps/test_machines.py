@@ -14,16 +14,24 @@ from tweed.cadence import ByShards
 from tweed.data.coding import Work, work_of
 from tweed.data.coding.times import SCHEMES, Stragglers
 from tweed.errors import DataError
-from tweed.exchange.by_shards import Broken, Contribution, Heard, ShardServer, ShardWorker, Tally, Update
-from tweed.exchange.by_shards.choice import Choice, candidates
-from tweed.exchange.by_shards.heads import Head, Kind, Over
-from tweed.exchange.by_shards.worker import State, renumbered
+from tweed.exchange.coded_steps import (
+    Broken,
+    CodedStepServer,
+    CodedStepWorker,
+    Contribution,
+    Heard,
+    Tally,
+    Update,
+)
+from tweed.exchange.coded_steps.choice import Choice, candidates
+from tweed.exchange.coded_steps.header import Header, Kind, Over
+from tweed.exchange.coded_steps.worker import State, renumbered
 
 MODELS = {"uncoded": "uncoded, messages", "gradient_code": "GC", "nested": "GC, messages", "hybrid": "hybrid"}
 
 
-def server(works: list[Work], most_behind: int = 32) -> ShardServer:
-    return ShardServer(works, Choice([("uncoded", 1)], len(works[0].tasks)), most_behind)
+def server(works: list[Work], most_behind: int = 32) -> CodedStepServer:
+    return CodedStepServer(works, Choice([("uncoded", 1)], len(works[0].tasks)), most_behind)
 
 
 def gradient(step: int, shard: int) -> torch.Tensor:
@@ -50,18 +58,21 @@ class Virtual:
     """Workers and a server on a virtual clock; news of a step that is over takes no time.
 
     `task_s` has seconds per shard of each step and worker, `message_s` of each message, during which its
-    worker does nothing else; `patience` is that of the workers.
+    worker does nothing else; `speculation_delay` is that of the workers.
     """
 
-    machine: ShardServer
+    machine: CodedStepServer
     task_s: Any
     message_s: float = 0.0
-    patience: float = 0.0
+    speculation_delay: float = 0.0
     updates: list[tuple[float, Update]] = field(default_factory=list)
 
     def run(self, steps: int) -> None:
         workers = len(self.machine.work.tasks)
-        self.steps, self.sides = steps, [ShardWorker(worker, self.patience) for worker in range(workers)]
+        self.steps, self.sides = (
+            steps,
+            [CodedStepWorker(worker, self.speculation_delay) for worker in range(workers)],
+        )
         self.at, self.queue, self.count = [0] * workers, [], 0
         self.waits = [False] * workers  # for word that the step is over
         for worker in range(workers):
@@ -97,9 +108,9 @@ class Virtual:
             now += self.message_s
             self.push(now, Contribution(worker, step, message.place, message.value))
         if side.state is State.COMPUTING:
-            patience = side.patience if side.may_be_enough else 0.0
+            speculation_delay = side.speculation_delay if side.may_be_enough else 0.0
             self.waits[worker] = True
-            self.push(now + patience * self.task_s[step][worker], (worker, step))
+            self.push(now + speculation_delay * self.task_s[step][worker], (worker, step))
 
     def waited(self, worker: int, step: int, now: float) -> None:
         if step == self.at[worker] and self.waits[worker]:
@@ -184,7 +195,7 @@ def test_a_server_waits_for_who_is_too_far_behind() -> None:
 
 
 def test_a_gradient_that_is_not_finite_ends_the_step_and_names_its_worker() -> None:
-    side, machine = ShardWorker(1), server([work_of("nested", 3, 2)])
+    side, machine = CodedStepWorker(1), server([work_of("nested", 3, 2)])
     side.begin(machine.work)
     (message,) = side.done(torch.tensor([math.nan, 1.0]))
     assert message.value is None and side.next() is None and side.done(torch.ones(2)) == []
@@ -197,7 +208,7 @@ def test_a_gradient_that_is_not_finite_ends_the_step_and_names_its_worker() -> N
 
 
 def test_a_worker_has_its_shards_in_order_until_it_hears_that_the_step_is_over() -> None:
-    side = ShardWorker(2)
+    side = CodedStepWorker(2)
     assert side.next() is None
     side.begin(work_of("gradient_code", 4, 3))
     assert side.next() == 2 and side.done(torch.ones(2)) == [] and not side.may_be_enough
@@ -220,8 +231,8 @@ def test_a_worker_has_its_shards_in_order_until_it_hears_that_the_step_is_over()
         (0.0, [True, False], 0.0),
     ],
 )
-def test_patience_grows_after_shards_in_vain(first: float, in_vain: list[bool], last: float) -> None:
-    side = ShardWorker(0, first)
+def test_speculation_delay_grows_after_shards_in_vain(first: float, in_vain: list[bool], last: float) -> None:
+    side = CodedStepWorker(0, first)
     for vain in in_vain:
         side.begin(work_of("uncoded", 2, 2))
         side.next()
@@ -230,7 +241,7 @@ def test_patience_grows_after_shards_in_vain(first: float, in_vain: list[bool], 
         if vain:
             side.over()
         side.done(torch.ones(2))
-    assert side.patience == last
+    assert side.speculation_delay == last
 
 
 @pytest.mark.parametrize(
@@ -242,8 +253,8 @@ def test_a_worker_learns_how_long_to_wait_for_word(stragglers: Stragglers) -> No
     steps = 100
     task_s = stragglers.task_s(8, steps, 5)
 
-    def seconds(patience: float) -> float:
-        run = Virtual(server([work_of("uncoded", 8, 3)]), task_s, 0.001, patience)
+    def seconds(speculation_delay: float) -> float:
+        run = Virtual(server([work_of("uncoded", 8, 3)]), task_s, 0.001, speculation_delay)
         run.run(steps)
         return run.updates[-1][0]
 
@@ -273,8 +284,8 @@ def test_a_code_that_was_named_stays() -> None:
 
 
 def test_heads_come_back_as_they_were() -> None:
-    head = Head(Kind.HEARD, 7, tally=Tally(3, 0.25, 2, 0.5))
-    assert Head.of(head.packed()) == head and Over.of(Over(3, 1, -1).packed()) == Over(3, 1, -1)
+    head = Header(Kind.HEARD, 7, tally=Tally(3, 0.25, 2, 0.5))
+    assert Header.of(head.packed()) == head and Over.of(Over(3, 1, -1).packed()) == Over(3, 1, -1)
     for bad in (
         [9, 0, 0, 0, 0, 0, 0, 0],
         [0, -1, 0, 0, 0, 0, 0, 0],
@@ -282,4 +293,4 @@ def test_heads_come_back_as_they_were() -> None:
         [0, math.nan, *6 * [0]],
     ):
         with pytest.raises(DataError, match="no message of a worker"):
-            Head.of(torch.tensor(bad, dtype=torch.float64))
+            Header.of(torch.tensor(bad, dtype=torch.float64))
