@@ -16,7 +16,7 @@ from tweed.collective.planning import Candidate
 from tweed.collective.planning.plans import Pick, digest
 from tweed.collective.topology import Topology
 from tweed.systems.harness.benchmark import Contender
-from tweed.testbed import LinkedBed, Ranks
+from tweed.testbed import LiveTopologyNetwork, Ranks
 
 Key = tuple[str, int]
 """A side and the bytes of a buffer."""
@@ -44,7 +44,7 @@ def plan_of(candidate: Candidate, network: Topology) -> Plan:
 
 
 def timed(
-    bed: LinkedBed, plans: Mapping[str, str], keys: Sequence[Key], turns: Turns
+    bed: LiveTopologyNetwork, plans: Mapping[str, str], keys: Sequence[Key], turns: Turns
 ) -> dict[Key, list[list[Call]]]:
     """By side and size, each rank's calls. A side is a plan as text; without any text, Gloo."""
     with Ranks(_calls, bed.size, plans, keys, turns, backend="tweed", bed=bed) as ranks:

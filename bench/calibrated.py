@@ -20,7 +20,7 @@ from tweed.collective import topology
 from tweed.collective.planning import Candidate, Host, predicted
 from tweed.collective.topology import Topology, Wire
 from tweed.testbed import linked
-from tweed.testbed.wires import LEAST_DELAY_S
+from tweed.testbed.topology_network import LEAST_DELAY_S
 
 #: Ranks that share processors as those of the networks do, on links that are next to no hindrance.
 _NEAR = topology.star(8, Wire(125_000_000, 50e-6))

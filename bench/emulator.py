@@ -21,7 +21,7 @@ from pathlib import Path
 from bench import iperf
 from bench.run import Row, quantile
 from tweed.errors import NoTestbed
-from tweed.testbed import Bed, Link, Network, opened
+from tweed.testbed import Link, LiveNetwork, Network, opened
 
 #: Parts of the rows.
 PING, RATE, LOSS, LOAD = "emulated delay", "emulated rate", "emulated loss", "emulator under load"
@@ -113,7 +113,7 @@ def _rtt_ms(network: Network) -> float:
     return sum(network.direction(rank, up=True).delay_us for rank in (0, 1)) / 1000
 
 
-def _ping(bed: Bed, src: int, dst: int, count: int) -> subprocess.Popen[str]:
+def _ping(bed: LiveNetwork, src: int, dst: int, count: int) -> subprocess.Popen[str]:
     words = ["ping", "-i", "0.01", "-c", str(count), bed.hosts[dst].address]
     return subprocess.Popen(bed.command(src, *words), stdout=subprocess.PIPE, text=True)
 
@@ -186,7 +186,7 @@ def _under(load: Load, seconds: int) -> Iterator[Row]:
     }
 
 
-def _spent(bed: Bed) -> list[float]:
+def _spent(bed: LiveNetwork) -> list[float]:
     """Seconds on the clock, of all processors' work, of the emulator's."""
     machine = [int(word) for word in Path("/proc/stat").read_text().split("\n")[0].split()[1:]]
     idle = machine[3] + machine[4]
@@ -195,7 +195,7 @@ def _spent(bed: Bed) -> list[float]:
     return [tick / _TICKS_PER_S for tick in ticks]
 
 
-def _flows(bed: Bed, senders: list[int], how: list[str], seconds: int) -> list[float]:
+def _flows(bed: LiveNetwork, senders: list[int], how: list[str], seconds: int) -> list[float]:
     """Payload per second that host 0 got from each of `senders` at once."""
     words = ["iperf3", "--client", bed.hosts[0].address, "--time", str(seconds), "--json"]
     words += ["--length", str(_PAYLOAD_BYTES), *how] if how else []

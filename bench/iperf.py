@@ -10,14 +10,14 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from bench.run import Row
-from tweed.testbed import Bed
+from tweed.testbed import LiveNetwork
 
 _FLOWS = 4
 _SLOW_START_S = 1  # left out of iperf3's figures by iperf3 itself
 _PATIENCE_S = 20
 
 
-def flows(bed: Bed, seconds: int, when: str) -> Iterator[Row]:
+def flows(bed: LiveNetwork, seconds: int, when: str) -> Iterator[Row]:
     """Four flows from rank 0 to rank 1, and then four each way at once. Nothing for 0 seconds.
 
     Without iperf3, a row that says so.
@@ -38,7 +38,7 @@ def rates(report: dict[str, Any]) -> list[float]:
     return [round(end["bits_per_second"]) for end in ends if end]
 
 
-def _report(bed: Bed, seconds: int, option: list[str]) -> dict[str, Any]:
+def _report(bed: LiveNetwork, seconds: int, option: list[str]) -> dict[str, Any]:
     words = ["iperf3", "--client", bed.hosts[1].address, "--parallel", str(_FLOWS), *option]
     words += ["--time", str(seconds), "--omit", str(_SLOW_START_S), "--json"]
     patience = seconds + _SLOW_START_S + _PATIENCE_S
@@ -50,14 +50,14 @@ def _report(bed: Bed, seconds: int, option: list[str]) -> dict[str, Any]:
     return found
 
 
-def server(bed: Bed, rank: int, patience_s: int, *options: str) -> AbstractContextManager[None]:
+def server(bed: LiveNetwork, rank: int, patience_s: int, *options: str) -> AbstractContextManager[None]:
     """A server at `rank` for one client."""
     words = ("iperf3", "--server", "--one-off", "--forceflush", *options)
     return listening(bed, rank, patience_s, *words)
 
 
 @contextmanager
-def listening(bed: Bed, rank: int, patience_s: int, *words: str) -> Iterator[None]:
+def listening(bed: LiveNetwork, rank: int, patience_s: int, *words: str) -> Iterator[None]:
     """Runs a program, `words`, that waits at `rank` for another's; within, it listens.
 
     It is there for one job, and ends by itself after `patience_s`, whoever started it.

@@ -16,7 +16,7 @@ from typing import Any
 from bench.iperf import listening
 from bench.run import Row, quantile
 from tweed.errors import NoTestbed
-from tweed.testbed import Bed, Network, opened
+from tweed.testbed import LiveNetwork, Network, opened
 
 MB = 1 << 20
 PART = "one message between namespaces"
@@ -96,7 +96,7 @@ def messages(scopes: tuple[Scope, ...]) -> Iterator[Row]:
             yield {"part": "no testbed", "network": str(network), "why": str(error)}
 
 
-def _measured(bed: Bed, scope: Scope) -> Iterator[Row]:
+def _measured(bed: LiveNetwork, scope: Scope) -> Iterator[Row]:
     """The sides take turns, so that a drift of the machine meets all of them."""
     print(f"  {PART}, {scope.network}", file=sys.stderr, flush=True)
     turns: dict[str, list[dict[str, Any]]] = {side: [] for side in scope.sides}
@@ -130,7 +130,7 @@ def row(scope: Scope, side: str, turns: list[dict[str, Any]]) -> Row:
 
 
 @contextmanager
-def sender(bed: Bed, way: tuple[int, int], job: dict[str, Any]) -> Iterator[subprocess.Popen[str]]:
+def sender(bed: LiveNetwork, way: tuple[int, int], job: dict[str, Any]) -> Iterator[subprocess.Popen[str]]:
     """The measuring program under way from one rank to another; it prints one line of JSON."""
     target = f"{bed.hosts[way[1]].address}:{_PORT}"
     with listening(bed, way[1], PATIENCE_S, _PROGRAM, "receive", target):

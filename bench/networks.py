@@ -13,7 +13,7 @@ from bench import iperf
 from bench.run import TIMEOUT_S, Launch, Measurement, Row, timings
 from tweed.errors import NoTestbed
 from tweed.systems.harness.benchmark import Config, Contender, benchmark
-from tweed.testbed import Bed, Network, Ranks, opened
+from tweed.testbed import LiveNetwork, Network, Ranks, opened
 
 MB = 1 << 20
 RANKS = 4
@@ -59,7 +59,7 @@ def all_reduces(scopes: tuple[Scope, ...]) -> Iterator[Row]:
         yield from on_network(Network.parse(scope.network), lambda bed, scope=scope: _measured(bed, scope))
 
 
-def on_network(network: Network, measure: Callable[[Bed], Iterator[Row]]) -> Iterator[Row]:
+def on_network(network: Network, measure: Callable[[LiveNetwork], Iterator[Row]]) -> Iterator[Row]:
     """What `measure` gives in a testbed of `RANKS` hosts, with the network's name in each row."""
     try:
         with opened(network, RANKS) as bed:
@@ -69,7 +69,7 @@ def on_network(network: Network, measure: Callable[[Bed], Iterator[Row]]) -> Ite
         yield {"part": "no testbed", "network": str(network), "why": str(error)}
 
 
-def inside(bed: Bed) -> Launch:
+def inside(bed: LiveNetwork) -> Launch:
     """Starts ranks in the namespaces of `bed`."""
 
     def launch(fn: Callable[..., Any], ranks: int, *args: object) -> list[Any]:
@@ -79,14 +79,14 @@ def inside(bed: Bed) -> Launch:
     return launch
 
 
-def _measured(bed: Bed, scope: Scope) -> Iterator[Row]:
+def _measured(bed: LiveNetwork, scope: Scope) -> Iterator[Row]:
     yield from iperf.flows(bed, scope.flows_s, "before")
     yield from timings(_all_reduce, RANKS, scope.size_bytes, scope.config, launch=inside(bed))
     yield _carried(bed)
     yield from iperf.flows(bed, scope.flows_s, "after")
 
 
-def _carried(bed: Bed) -> Row:
+def _carried(bed: LiveNetwork) -> Row:
     """What all links together have counted so far."""
     links = bed.counters()
     return {

@@ -29,7 +29,7 @@ from bench.units import digits, grid, seconds
 from tweed.ray.installed import version
 from tweed.systems.harness.benchmark import Config, Contender, benchmark
 from tweed.testbed import Network, opened
-from tweed.testbed.raylets import Raylets, raylets
+from tweed.testbed.ray_cluster import RayCluster, ray_cluster
 
 RANKS, NETWORK, TASK = 4, "rate=100mbit", "fashion-mnist"
 STEP, RESTART = "DDP step under Ray Train", "restart under Ray Train"
@@ -43,7 +43,7 @@ def rows() -> Iterator[Row]:
     """Steps, and restarts in turns. Without Ray there are none."""
     if version() is None:
         return
-    with opened(Network.parse(NETWORK), RANKS) as bed, raylets(bed) as cluster:
+    with opened(Network.parse(NETWORK), RANKS) as bed, ray_cluster(bed) as cluster:
 
         def launch(fn: Any, ranks: int, *args: object) -> list[Any]:
             return _driven(cluster, "steps")
@@ -76,7 +76,7 @@ def beside(rows: Sequence[Row]) -> str:
     return f"## Under Ray Train, {RANKS} raylets, {NETWORK}\n\n" + "\n\n".join(tables)
 
 
-def _driven(cluster: Raylets, what: str) -> Any:
+def _driven(cluster: RayCluster, what: str) -> Any:
     """What `main` gives for `what`, beside the head of the cluster."""
     with TemporaryDirectory() as folder:
         program = "import sys; from bench.on_ray import main; main(*sys.argv[1:])"

@@ -14,7 +14,7 @@ from bench import ltp
 from bench.iperf import rates, server
 from bench.run import Row
 from tweed.errors import NoTestbed
-from tweed.testbed import Bed, Network, opened
+from tweed.testbed import LiveNetwork, Network, opened
 
 PART = "LTP and TCP on one link"
 #: Queues of half to four times what the path holds.
@@ -50,7 +50,7 @@ def moved(calls_s: Sequence[float], begin: float, end: float) -> float:
     return sum(max(0.0, min(end, at) - max(begin, at - took)) / took for at, took in parts)
 
 
-def _shared(bed: Bed) -> Row:
+def _shared(bed: LiveNetwork) -> Row:
     """Messages count that ended in the seconds in which TCP is counted; both send for longer."""
     rate = bed.network.rate_bits or 1e9
     repeats = int(rate / 8 * (_SECONDS + _START_S) / _MESSAGE)

@@ -17,7 +17,7 @@ from bench import networks
 from bench.run import Launch, Measurement, Row, forked, timings
 from tweed.data import Arrays, Split
 from tweed.systems.harness.benchmark import Config, Contender, benchmark
-from tweed.testbed import Bed, Network
+from tweed.testbed import LiveNetwork, Network
 from tweed.train.shard import optimizer_step
 from tweed.train.tasks import row, task
 from tweed.train.tasks.base import targets
@@ -38,7 +38,7 @@ def steps(ranks: int, config: Config) -> Iterator[Row]:
     yield from networks.on_network(network, lambda bed: _between(bed, config))
 
 
-def _between(bed: Bed, config: Config) -> Iterator[Row]:
+def _between(bed: LiveNetwork, config: Config) -> Iterator[Row]:
     return _timed(bed.size, (_SLOW_TASK,), config, networks.inside(bed))
 
 

@@ -39,6 +39,6 @@ with run, run.leaving_on(signal.SIGTERM):
         optimizer.step()
         optimizer.zero_grad()
     x, y = dataset.tensors
-    loss = (model(x) - y).square().mean()  # by all processes of the replica
+    loss = (model(x) - y).square().mean()  # by all processes of the sharded member
     print(f"member {run.rank} of {len(run.members)}: loss {loss:.4f} after {run.counted} steps")
 dist.destroy_process_group()

@@ -39,7 +39,7 @@ from tweed.recipes import *
 from tweed.simulate.elastic import train
 from tweed.testbed import run_ranks
 from tweed.testbed.faults import Plan
-from tweed.testbed.struck import Struck
+from tweed.testbed.fault_injector import FaultInjector
 from tweed.torch import Options
 from tweed.transport import *
 

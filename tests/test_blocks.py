@@ -28,7 +28,7 @@ NOT_RUN = {
         "makes the default group; tests/torch/test_reconfigure.py runs it",
         "store size handles",
     ),
-    "with Struck(plan": (
+    "with FaultInjector(plan": (
         "members are killed; tests/testbed/test_faults.py runs it",
         "training pid bed folder ready step",
     ),
@@ -41,7 +41,7 @@ NOT_RUN = {
         "dataset schedule DistributedDataParallel",
     ),
     "elastic=Elastic(1, 8))  # at all": (
-        "replicas; tests/elastic/test_sharded_member.py runs it",
+        "sharded members; tests/elastic/test_sharded_member.py runs it",
         "fully_shard",
     ),
     "closure = run.closure(": ("members; tests/elastic/test_closures.py runs it", "run batch dataset"),
@@ -56,7 +56,7 @@ NOT_RUN = {
     "register_collective_backend()": ("needs Ray; tests/ray runs it", "array"),
     "register_tensor_transport()": ("needs Ray; tests/ray runs it", "Learner workers"),
     "RayWorkers(": ("needs Ray; tests/ray runs it", ""),
-    "raylets(bed)": ("needs Ray in a testbed; tests/ray runs it", ""),
+    "ray_cluster(bed)": ("needs Ray in a testbed; tests/ray runs it", ""),
     "run = tweed.serve(": ("a hub for members of other hosts; tests/hub runs it", ""),
     'hub="KEY@host:7070"': ("a member of a hub on another host; tests/hub runs it", ""),
     "hub=address, aggregator=True": ("as above", "address strategy"),

@@ -280,7 +280,7 @@ _OBJECT_COLLECTIVES = re.compile(r"(all_gather|gather|broadcast|scatter|send|rec
 #: Who may, and why.
 MAY_UNPICKLE = {
     "testbed/ranks.py": "a launcher and its own children, by pipes",
-    "testbed/inside.py": "the other ends of these pipes",
+    "testbed/rank_process.py": "the other ends of these pipes",
 }
 
 

@@ -35,7 +35,7 @@ from bench.cases import cases
 from bench.run import Measurement, Row
 from tweed.errors import NoTestbed
 from tweed.systems.harness.benchmark import Config, Contender, Measured, Round, benchmark
-from tweed.testbed import Bed, Network
+from tweed.testbed import LiveNetwork, Network
 
 TINY = Config(rounds=2, seconds=0.0, least=4, most=4)
 MB = 1 << 20
@@ -188,7 +188,7 @@ def test_where_no_testbed_can_be_had_the_page_says_why() -> None:
 
 
 def test_no_testbed_is_a_row_and_not_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def closed(network: Network, size: int) -> Bed:
+    def closed(network: Network, size: int) -> LiveNetwork:
         raise NoTestbed("not here")
 
     monkeypatch.setattr(networks, "opened", closed)

@@ -26,8 +26,8 @@ from tests.elastic.trains import Trainee, sampler, stores
 from tests.simulate.test_elastic import gradient
 from tweed.elastic import Checkpoints
 from tweed.testbed import Failed, RankFailed, Ranks
+from tweed.testbed.fault_injector import FaultInjector
 from tweed.testbed.faults import Fault, Plan
-from tweed.testbed.struck import Struck
 from tweed.train.folder import latest
 
 #: Steps from one kill to the next, and seconds in which they come.
@@ -80,7 +80,7 @@ def soak(folder: Path, plans: Iterable[tuple[int, Plan]]) -> float:
     undisturbed, most = Undisturbed(), 0.0
     for number, (size, plan) in enumerate(plans):
         with Ranks(stores, size, store.port, folder, f"{number}", 1 << 30) as ranks:
-            _strike(ranks, Struck(plan, size, ranks.pid, full_disks=True), folder, plan)
+            _strike(ranks, FaultInjector(plan, size, ranks.pid, full_disks=True), folder, plan)
         step, found = latest(folder), Checkpoints(folder, 2).load()
         assert found is not None and found.tree["where"][0] == step
         apart = (found.tree["kept"]["model"]["0"] - undisturbed.at(step)).abs().max()
@@ -88,22 +88,22 @@ def soak(folder: Path, plans: Iterable[tuple[int, Plan]]) -> float:
     return most
 
 
-def _strike(ranks: Ranks, struck: Struck, folder: Path, plan: Plan) -> None:
+def _strike(ranks: Ranks, injector: FaultInjector, folder: Path, plan: Plan) -> None:
     """All of them, by the steps that are stored."""
     end = time.monotonic() + _PATIENCE_S
-    with struck:
-        while not struck.done:
+    with injector:
+        while not injector.done:
             for event in ranks.poll(0.001):
                 if isinstance(event, Failed) and event.error is not None:
                     raise RankFailed(ranks.blame([event]))
-            if struck.turn(latest(folder)) is not None:
+            if injector.turn(latest(folder)) is not None:
                 end = time.monotonic() + _PATIENCE_S
             if time.monotonic() > end:
                 for rank in ranks.running():
                     ranks.kill(rank, signal.SIGUSR1)  # it prints its stacks
                 ranks.poll(0.5)
                 raise TimeoutError(
-                    f"no more steps within a minute after {len(struck.log)} faults of `{plan}`"
+                    f"no more steps within a minute after {len(injector.log)} faults of `{plan}`"
                 )
 
 

@@ -61,7 +61,7 @@ def copies(rank: int, size: int, port: int) -> Outcome:
     run, last = ElasticRun(control, sampler(), keep, check_every=20), None
     while last is None or run.counted < last:
         trainee.step(run, lambda: time.sleep(0.005))
-        donors = control._joiners._donors.values()
+        donors = control._transfers._donors.values()
         if not has_said and any(0 < donor.acknowledged < donor.state_bytes for donor in donors):
             say("gives")
             has_said = True

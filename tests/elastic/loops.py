@@ -189,10 +189,10 @@ def interrupted(rank: int, size: int, port: int) -> list[int]:
 def spreads(rank: int, size: int, port: int, dies: dict[int, int], options: dict[str, Any]) -> Ended | str:
     """Members of two processes each, over which FSDP2 spreads the model. A process may kill itself, or ask
     that its member leaves, as in `trains`; all but `founders` members join, and all go on for some steps
-    together. Whose replica ends says why."""
+    together. Whose sharded member ends says why."""
     store, last = dist.TCPStore("127.0.0.1", port, is_master=False), STEPS
     (member, process), at, members = divmod(rank, 2), dies.get(rank), size // 2
-    own = dist.PrefixStore(f"replica {member}", store)
+    own = dist.PrefixStore(f"sharded member {member}", store)
     dist.init_process_group("tweed", store=own, rank=process, world_size=2)
     looks = {name: options.pop(name, False) for name in ("roots", "scaled")}
     trainee, firsts = Trainee(member, processes=2, **looks), list[int]()

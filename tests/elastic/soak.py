@@ -34,9 +34,9 @@ from tweed.elastic import ElasticRun
 from tweed.systems.elastic.training import Held
 from tweed.systems.elastic.watched import Watched, Written, control, strike
 from tweed.testbed import Ranks
+from tweed.testbed.fault_injector import FaultInjector
 from tweed.testbed.faults import Kind, Plan
-from tweed.testbed.lives import lived
-from tweed.testbed.struck import Struck
+from tweed.testbed.restarts import restarted
 
 #: That many of eight may be away at a time, by their share.
 _AWAY = 0.25
@@ -59,7 +59,7 @@ class Outcome(NamedTuple):
 
 
 def _rank(rank: int, size: int, folder: Path) -> Outcome:
-    outcome: Outcome = lived(_life, folder, rank, size, folder)
+    outcome: Outcome = restarted(_life, folder, rank, size, folder)
     return outcome
 
 
@@ -84,7 +84,7 @@ def _life(life: int, rank: int, size: int, folder: Path) -> Outcome:
 
 def _soak(watched: Watched, members: int, plan: Plan, interrupts: int, rng: random.Random) -> list[Outcome]:
     """All befalls members as soon as so many are in that there may be one less."""
-    strike(watched, Struck(plan, members, watched.pid, folder=watched.folder), members, _AWAY)
+    strike(watched, FaultInjector(plan, members, watched.pid, folder=watched.folder), members, _AWAY)
     for _ in range(interrupts):
         time.sleep(rng.expovariate(1 / _MEAN_OF_INTERRUPTS_S))
         counted = watched.counted()

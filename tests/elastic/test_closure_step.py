@@ -6,19 +6,19 @@ import torch
 from torch import nn
 
 from tweed.data.sampler import GlobalOrder, Sampler
-from tweed.elastic.closure_step import CallerStep
-from tweed.elastic.results import Given, Kept
+from tweed.elastic.closure_step import ClosureStep
+from tweed.elastic.results import Kept, Transferred
 
 AT = Sampler(GlobalOrder(60), 12, step=7, cursor=24)
 RESULT = torch.zeros(2)
 
 
-def made(value: float) -> tuple[nn.Linear, Kept, CallerStep]:
+def made(value: float) -> tuple[nn.Linear, Kept, ClosureStep]:
     """A model whose elements are all the value."""
     model = nn.Linear(2, 1)
     kept = Kept({"model": model}, [])
     _fill(model, value)
-    return model, kept, CallerStep(kept)
+    return model, kept, ClosureStep(kept)
 
 
 def _fill(model: nn.Module, value: float) -> None:
@@ -82,7 +82,7 @@ def test_what_others_give_within_a_step_waits_for_its_end() -> None:
     step.has(RESULT, AT.where)
     _, _, giver = made(5.0)
     giver.steps = 9
-    assert not step.take_over(giver.state(AT, RESULT), Given(AT, RESULT, []))
+    assert not step.take_over(giver.state(AT, RESULT), Transferred(AT, RESULT, []))
     assert (_value(model), step.is_held, step.steps) == (1.0, True, 1)
     assert step.end() and not step.is_held and not step.is_within
     assert (_value(model), step.steps) == (5.0, 9)

@@ -33,8 +33,8 @@ from tests.simulate.test_elastic import trained
 from tweed.elastic import Elastic, join, start
 from tweed.errors import DeadlineExceeded, UsageError
 from tweed.testbed import Network, Ranks, Said, opened
+from tweed.testbed.fault_injector import FaultInjector
 from tweed.testbed.faults import Plan
-from tweed.testbed.struck import Struck
 
 
 def store() -> dist.TCPStore:
@@ -199,9 +199,9 @@ def test_stops_of_a_moment_and_busy_cores_evict_nobody() -> None:
     plan = Plan.parse("after 0s stop 1 for 0.3s; after 0.5s stop 0 for 0.3s")
     with busy(2 * (os.cpu_count() or 1)), Ranks(stops_and_busy, 4, place.port) as ranks:
         hear(ranks, dict.fromkeys(range(4), "trains"))
-        with Struck(plan, 4, ranks.pid) as struck:
-            while not struck.done:
-                struck.turn(0)
+        with FaultInjector(plan, 4, ranks.pid) as injector:
+            while not injector.done:
+                injector.turn(0)
                 ranks.poll(0.01)
         ended = ranks.join(60)
     are_as_undisturbed(ended)

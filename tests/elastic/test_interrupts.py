@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from tests.elastic.interrupts import Interrupt, interrupted, interrupted_joiner
 from tweed.data.sampler import GlobalOrder, Sampler
 from tweed.elastic.commit import Position
-from tweed.elastic.epoch_transition import Regrouping
-from tweed.elastic.join_transfers import Joiners
+from tweed.elastic.epoch_transition import EpochTransition
+from tweed.elastic.join_transfers import JoinTransfers
 from tweed.elastic.local_state import LocalState
 from tweed.elastic.member import Standing
 from tweed.elastic.messages import Give
@@ -35,7 +35,7 @@ class Told:
     key = "a"
 
     def __init__(self) -> None:
-        self.joiners, self.step_ = Joiners("a"), 0
+        self.joiners, self.step_ = JoinTransfers("a"), 0
         self.joiners.begin([], ["a"])
         self.joiners.handle("b", Give("new", 0, 0, ["a"]), ["a"])
 
@@ -184,16 +184,16 @@ class Backend:
 def test_an_exception_within_calls_of_a_group_ends_them_at_all(error: BaseException, aborts: int) -> None:
     case = Case()
     case.control.joins, case.control.when_changed = False, lambda call: None
-    regrouping = Regrouping(case.control, case.local, 1.0, "")
+    transition = EpochTransition(case.control, case.local, 1.0, "")
     backend: Any = Backend()
-    regrouping._groups = backend
-    with regrouping.calls():
-        assert regrouping.is_broken, "until they have ended"
-    assert not regrouping.is_broken
-    with pytest.raises(type(error)) as raised, regrouping.calls():
+    transition._groups = backend
+    with transition.calls():
+        assert transition.is_broken, "until they have ended"
+    assert not transition.is_broken
+    with pytest.raises(type(error)) as raised, transition.calls():
         raise error
     assert raised.value is error
-    assert (regrouping.is_broken, backend.aborted) == (True, aborts)
+    assert (transition.is_broken, backend.aborted) == (True, aborts)
 
 
 def test_after_interruptions_at_any_moment_of_a_step_and_of_a_meeting_each_mean_is_that_of_its_step() -> None:

@@ -169,7 +169,7 @@ def test_a_stored_run_goes_on_with_its_outer_optimizer_and_in_its_samples(tmp_pa
     assert torch.allclose(found.flat, alone(DILOCO, 1, STEPS // EVERY), rtol=0, atol=1e-12)
 
 
-def test_replicas_take_local_steps() -> None:
+def test_sharded_members_take_local_steps() -> None:
     found = list(outcomes(4, {}, strategy=DILOCO).values())
     assert not any(isinstance(one, str) for one in found), found
     assert len({one.digest for one in found}) == 1

@@ -33,7 +33,7 @@ def outcomes(size: int, dies: dict[int, int], **options: Any) -> dict[int, Any]:
     return found
 
 
-def test_the_model_is_that_of_one_process_and_all_of_a_replica_do_what_is_first() -> None:
+def test_the_model_is_that_of_one_process_and_all_of_a_sharded_member_do_what_is_first() -> None:
     found = list(outcomes(4, {}).values())
     assert all(isinstance(one, Ended) and one.counted == STEPS for one in found), found
     assert len({one.digest for one in found}) == 1
@@ -48,7 +48,7 @@ def test_layers_that_are_spread_one_by_one_are_trained_and_so_under_a_gradient_s
     assert torch.allclose(found[0].flat, undisturbed(STEPS), rtol=0, atol=1e-12)
 
 
-def test_who_leaves_its_loop_alone_ends_its_replica_and_is_told() -> None:
+def test_who_leaves_its_loop_alone_ends_its_sharded_member_and_is_told() -> None:
     found = outcomes(6, {}, breaks=3)
     assert isinstance(found[2], str) and "end their loops at one step" in found[3]
     for rank in (0, 1, 4, 5):
@@ -56,7 +56,7 @@ def test_who_leaves_its_loop_alone_ends_its_replica_and_is_told() -> None:
 
 
 @pytest.mark.parametrize(("victim", "at_most"), [(0, None), (3, 1)])
-def test_with_one_process_its_whole_replica_is_lost(victim: int, at_most: int | None) -> None:
+def test_with_one_process_its_whole_sharded_member_is_lost(victim: int, at_most: int | None) -> None:
     found = outcomes(6, {victim: KILLED_AT}, at_most=at_most)
     assert "was lost during" in found.pop(victim ^ 1)
     assert all(isinstance(one, Ended) and one.counted == STEPS for one in found.values()), found
@@ -65,7 +65,7 @@ def test_with_one_process_its_whole_replica_is_lost(victim: int, at_most: int | 
     assert torch.allclose(found[5].flat, undisturbed(STEPS), rtol=0, atol=1e-12)
 
 
-def test_a_replica_leaves_when_one_of_its_processes_is_asked_to() -> None:
+def test_a_sharded_member_leaves_when_one_of_its_processes_is_asked_to() -> None:
     found = outcomes(4, {3: -KILLED_AT})
     assert all(KILLED_AT < found[rank].counted < STEPS for rank in (2, 3)), found
     assert found[2].digest == found[3].digest and found[0].digest == found[1].digest
@@ -73,7 +73,7 @@ def test_a_replica_leaves_when_one_of_its_processes_is_asked_to() -> None:
         assert torch.allclose(one.flat, undisturbed(one.counted), rtol=0, atol=1e-12)
 
 
-def test_a_replica_joins() -> None:
+def test_a_sharded_member_joins() -> None:
     found = list(outcomes(6, {}, founders=2).values())
     assert all(isinstance(one, Ended) for one in found), found
     assert len({(one.digest, one.counted) for one in found}) == 1
@@ -102,7 +102,7 @@ def alone() -> Iterator[None]:
     ("mesh", "words"),
     [(None, "'weight' is not spread"), ((1, 1), r"a mesh of shape \(1, 1\).*one dimension over all")],
 )
-def test_what_is_no_replica_is_told(mesh: tuple[int, ...] | None, words: str) -> None:
+def test_what_is_no_sharded_member_is_told(mesh: tuple[int, ...] | None, words: str) -> None:
     model = nn.Linear(2, 2)
     if mesh is not None:
         fully_shard(model, mesh=init_device_mesh("cpu", mesh, mesh_dim_names=("outer", "inner")))

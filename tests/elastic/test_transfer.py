@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tweed.elastic.join_transfers import Joiners
+from tweed.elastic.join_transfers import JoinTransfers
 from tweed.elastic.messages import (
     CHUNK,
     RESULT,
@@ -62,7 +62,7 @@ class Net:
 
     def __post_init__(self) -> None:
         self.members = [f"{number}" for number in range(self.donors)]
-        self.all = {key: Joiners(key) for key in (*self.members, JOINER)}
+        self.all = {key: JoinTransfers(key) for key in (*self.members, JOINER)}
 
     def deliver(self, most: int) -> None:
         """At most so many messages arrive."""
@@ -131,7 +131,7 @@ def test_the_state_and_all_results_since_come_whole(donors: int, numel: int, mos
 @given(st.floats(1e5, 1e8), st.integers(1, 4))
 def test_a_member_keeps_to_the_rate_that_it_gives_to_joiners(bytes_per_s: float, joiners: int) -> None:
     """Over any time, up to a burst and a chunk; and it uses it."""
-    net, one, now, sent, given = Net(1, 1_000_000), Joiners("0", bytes_per_s), 100.0, 0, 0
+    net, one, now, sent, given = Net(1, 1_000_000), JoinTransfers("0", bytes_per_s), 100.0, 0, 0
     for joiner in range(joiners):
         one.handle(f"new {joiner}", Ask(0, 2, ["0"], []), ["0"])
     one.step(2)
@@ -189,7 +189,7 @@ def test_a_state_whose_tensors_are_yet_to_come_is_not_whole() -> None:
     assert donor.poll(0, 0.0) is None  # it was whole with the last of them
 
 
-def given_and_step() -> tuple[Net, Joiners]:
+def given_and_step() -> tuple[Net, JoinTransfers]:
     """The joiner has the state, and a step whose result is on its way."""
     net = Net(2, 1000)
     new = net.all[JOINER]
@@ -260,7 +260,7 @@ def test_who_the_joiner_does_not_reach_gives_nothing() -> None:
 
 
 def test_who_asks_a_silent_member_asks_another_one() -> None:
-    new = Joiners(JOINER)
+    new = JoinTransfers(JOINER)
     new.ask(["0", "1"], 40)
     assert new.poll(100.0) is not None and new.poll(104.9) is None and new.refused is None
     assert new.poll(105.1) is None
@@ -307,7 +307,7 @@ def test_a_joiner_that_is_killed_while_it_copies_is_given_no_more_and_the_next_g
     net.step()
     net.collect()
     assert not net.way and not any(net.all[key].gives for key in net.members)
-    new = net.all[JOINER] = Joiners(JOINER)
+    new = net.all[JOINER] = JoinTransfers(JOINER)
     new.ask(net.members, 4_000_000)
     for _ in range(8):
         net.deliver(1000)
@@ -372,7 +372,7 @@ def test_a_joiner_that_is_too_slow_is_told_its_rates() -> None:
 
 
 def test_a_lost_donor_ends_the_attempt() -> None:
-    new = Joiners(JOINER)
+    new = JoinTransfers(JOINER)
     new.ask(["0"], 40)
     new.handle_lost("0")
     assert new.refused is not None and not new.refused.final
@@ -493,7 +493,7 @@ SAID = st.one_of(
 
 @given(st.lists(st.tuples(KEYS, SAID), max_size=8), st.integers(0, 3))
 def test_whatever_is_said_only_its_link_is_cut(said: list[tuple[str, Ask]], step: int) -> None:
-    one, members = Joiners("0"), ["0", "1"]
+    one, members = JoinTransfers("0"), ["0", "1"]
     one.ask(members, 1 << 20)
     for key, what in said:
         with contextlib.suppress(DataError):
@@ -519,7 +519,7 @@ def test_of_meetings_that_of_a_far_epoch_moves_nobody() -> None:
 
 def test_an_order_that_comes_late_does_not_take_the_place_of_a_later_attempt() -> None:
     """Such as of a joiner that was interrupted, and asked another member at once."""
-    one = Joiners("1")
+    one = JoinTransfers("1")
     for attempt in (3, 2):
         one.handle("0", Give(JOINER, attempt, 0, ["0", "1"]), ["0", "1"])
     one.give_state(0, lambda: state(0, 10), 0.0)
@@ -530,7 +530,7 @@ def test_an_order_that_comes_late_does_not_take_the_place_of_a_later_attempt() -
 
 
 def test_what_was_given_already_is_not_given_again_and_an_interrupted_joiner_is_cut_off() -> None:
-    one = Joiners("0")
+    one = JoinTransfers("0")
     one.handle("1", Give(JOINER, 0, 0, ["0"]), ["0"])
     one.give_state(0, lambda: state(0, 10), 0.0)
     for step in (0, 0, 1):
@@ -540,7 +540,7 @@ def test_what_was_given_already_is_not_given_again_and_an_interrupted_joiner_is_
         chunk = Chunk.read(said[1])
         steps += [chunk.step] if chunk.what == RESULT else []
     assert steps == [0, 1]
-    new = Joiners(JOINER)
+    new = JoinTransfers(JOINER)
     new.cut_short()
     assert new.refused is None, "it has asked for nothing"
     new.ask(["0"], 0)

@@ -23,9 +23,8 @@ from tests.elastic.trains import STEPS, witnessed, witnessing
 from tests.faults.ring import endings
 from tests.simulate.test_elastic import trained
 from tweed.cli.witness import witness as command
-from tweed.elastic import Control, Elastic, start, witness
+from tweed.elastic import Control, Elastic, start, witness, witness_election
 from tweed.elastic import rendezvous as meeting
-from tweed.elastic import witness_election as candidacy
 from tweed.elastic.messages import Life, packed
 from tweed.elastic.witness import Replaces, Witness
 from tweed.errors import DataError, PeerLost, UsageError
@@ -103,7 +102,7 @@ def test_a_new_witness_gets_its_place_though_the_member_that_it_called_is_lost(t
         # While the only witness is away nothing is agreed, and the new one learns who else is of the run.
         replaces = Replaces(old.address, members[0].address)
         new = ends.enter_context(witnessing(tmp_path / "new", replaces))
-        wait(lambda: len(new._linked) == 3)
+        wait(lambda: len(new._member_links) == 3)
         members[0].close()
         _, _, at = old.address.partition("@")
         again = ends.enter_context(witnessing(tmp_path / "old", listen=at))
@@ -120,7 +119,7 @@ def test_a_new_witness_gets_its_place_though_the_member_that_it_called_is_lost(t
 def test_a_new_witness_says_what_keeps_it_from_its_place_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(candidacy, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(witness_election, "_PATIENCE_S", 0.05)
     with ExitStack() as ends:
         old = ends.enter_context(witnessing(tmp_path / "old"))
         at = old.address.partition("@")[2]
@@ -141,19 +140,20 @@ def test_an_address_where_another_process_is_by_now_ends_a_new_witness_only_if_i
     with witnessing(tmp_path / "old") as old, witnessing(tmp_path / "other") as other:
         place = other.address.partition("@")[2]
         stale = f"{'ab' * 32}@{place}"
-        with closing(candidacy.Candidacy("cd" * 32, "127.0.0.1:1", old.address)) as one:
+        election = witness_election.WitnessElection
+        with closing(election("cd" * 32, "127.0.0.1:1", old.address)) as one:
             one.learn(stale)
             wait(lambda: one.turn(calls=False) or bool(one._links and one._dialers[place].failed))
-        with closing(candidacy.Candidacy("cd" * 32, "127.0.0.1:1", stale)) as one, pytest.raises(UsageError):
+        with pytest.raises(UsageError), closing(election("cd" * 32, "127.0.0.1:1", stale)) as one:
             wait(lambda: bool(one.turn(calls=False)))
 
 
 def test_each_obstacle_of_a_new_witness_has_its_own_words() -> None:
-    of = partial(candidacy.obstacle, "a:1")
+    of = partial(witness_election.obstacle, "a:1")
     assert "Give more addresses" in of(answers=False, calls=False)
     assert "at a:1: it must listen" in of(answers=True, calls=False)
     assert of(answers=True, calls=True) == of(answers=False, calls=True)
-    seen = candidacy.Obstacle(since=0.0)
+    seen = witness_election.Obstacle(since=0.0)
     each = [("a", 1.0), ("a", 11.0), ("a", 99.0), ("b", 99.5), ("b", 109.5)]
     assert [seen.lasts(*one) for one in each] == [False, True, False, False, True]
 
@@ -187,7 +187,7 @@ def test_a_witness_goes_on_from_its_file_and_from_no_other(tmp_path: Path) -> No
     for _ in range(2):
         witness = Witness("127.0.0.1:0", state)
         witness.turn()
-        lives.append((witness.address.partition("@")[0], witness._linked.node.incarnation()))
+        lives.append((witness.address.partition("@")[0], witness._member_links.node.incarnation()))
         witness.close()
     assert lives[0] == lives[1]
     state.write_bytes(state.read_bytes()[:-1])

@@ -21,9 +21,9 @@ import tweed
 from tests.elastic.loops import BATCH, Trainee, dataset, ended, undisturbed
 from tweed.systems.elastic.watched import Watched, Written, control, strike
 from tweed.testbed import Ranks
+from tweed.testbed.fault_injector import FaultInjector
 from tweed.testbed.faults import Plan
-from tweed.testbed.lives import lived
-from tweed.testbed.struck import Struck
+from tweed.testbed.restarts import restarted
 
 _COMPUTE_S = 0.01
 #: Between drawn faults, on average.
@@ -40,7 +40,7 @@ class Outcome(NamedTuple):
 
 
 def _rank(rank: int, size: int, folder: Path, at_most: int | None) -> Outcome:
-    outcome: Outcome = lived(_life, folder, rank, size, folder, at_most)
+    outcome: Outcome = restarted(_life, folder, rank, size, folder, at_most)
     return outcome
 
 
@@ -66,7 +66,7 @@ def soak(folder: Path, members: int, plan: Plan, at_most: int | None) -> list[Ou
     """What each member has at the end."""
     with Ranks(_rank, members, folder, at_most) as ranks:
         watched = Watched(ranks, folder)
-        strike(watched, Struck(plan, members, watched.pid, folder=folder), members, away=0.0)
+        strike(watched, FaultInjector(plan, members, watched.pid, folder=folder), members, away=0.0)
         found: list[Outcome] = watched.end(ahead=50)
     return found
 

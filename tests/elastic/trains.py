@@ -26,9 +26,9 @@ from tweed.errors import Evicted, ShapeMismatch
 from tweed.exchange.engine import link_counters
 from tweed.files import write_atomic
 from tweed.testbed import say
+from tweed.testbed.fault_injector import FaultInjector
 from tweed.testbed.faults import Plan
-from tweed.testbed.lives import kill, lived, pid
-from tweed.testbed.struck import Struck
+from tweed.testbed.restarts import kill, pid, restarted
 
 STEPS, KILLED_AT, STEPS_TOGETHER = 50, 20, 30
 
@@ -83,10 +83,10 @@ def clocked(life: int, rank: int, size: int, port: int, folder: Path) -> tuple[l
     control = start(store, rank, size, Elastic(1, size))
     run, trainee = ElasticRun(control, sampler(), timeout_s=60), Trainee()
     plan = Plan.parse("after 0s clock 1 by 300s; after 0s kill 2")
-    struck = Struck(plan, size, lambda member: pid(folder, member), folder=folder)
+    injector = FaultInjector(plan, size, lambda member: pid(folder, member), folder=folder)
     for step in range(STEPS):
-        if rank == 0 and step >= KILLED_AT and not struck.done:
-            struck.turn(step)
+        if rank == 0 and step >= KILLED_AT and not injector.done:
+            injector.turn(step)
         trainee.step(run)
     run.finish()
     control.close()
@@ -95,7 +95,7 @@ def clocked(life: int, rank: int, size: int, port: int, folder: Path) -> tuple[l
 
 def with_clocks(rank: int, size: int, port: int, folder: Path) -> tuple[list[float], list[int], float]:
     """See `clocked`."""
-    ended: tuple[list[float], list[int], float] = lived(clocked, folder, rank, size, port, folder)
+    ended: tuple[list[float], list[int], float] = restarted(clocked, folder, rank, size, port, folder)
     return ended
 
 
@@ -152,7 +152,7 @@ def witnessed(rank: int, size: int, port: int, folder: Path, dies: dict[int, int
     """The last rank is a witness; the others kill themselves at the steps in `dies`, and rank 0 kills it."""
     witness, place = size - 1, folder / "witness"
     if rank == witness:
-        lived(_witness, folder, rank, folder)
+        restarted(_witness, folder, rank, folder)
         return "", torch.zeros(0), 0
     while not place.exists():
         time.sleep(0.01)

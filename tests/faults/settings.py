@@ -26,7 +26,7 @@ import torch.distributed as dist
 import tweed
 from tweed import distribution
 from tweed.errors import TweedError
-from tweed.testbed import Bed, Network, Ranks, opened
+from tweed.testbed import LiveNetwork, Network, Ranks, opened
 from tweed.torch.options import Options
 
 PAGE = Path(__file__).parents[2] / "docs/settings.md"
@@ -249,7 +249,7 @@ def told(case: str, folder: Path) -> list[Told]:
     place = nullcontext() if row.network is None else opened(Network(rate_bits=1e9), 2)
     with place as bed:
         for command in row.network or ():
-            assert isinstance(bed, Bed)
+            assert isinstance(bed, LiveNetwork)
             subprocess.run(bed.command(1, *command.split()), check=True)
         with Ranks(meets, 2, case, str(folder / "store"), bed=bed) as ranks:
             return ranks.join(60)

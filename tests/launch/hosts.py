@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tweed.testbed import Bed, Network, opened
+from tweed.testbed import LiveNetwork, Network, opened
 from tweed.testbed.namespaces import program
 
 _SERVER = """
@@ -50,7 +50,7 @@ Host *
 class Hosts:
     """Hosts "a" and "b", and a third one, without sshd, where the launcher is. "c" is "a" by a wrong key."""
 
-    bed: Bed
+    bed: LiveNetwork
     folder: Path
 
     @property
@@ -88,7 +88,7 @@ def _hears_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _server(bed: Bed, rank: int, config: Path) -> subprocess.Popen[str]:
+def _server(bed: LiveNetwork, rank: int, config: Path) -> subprocess.Popen[str]:
     """An sshd that listens. What it logs later goes nowhere."""
     words = bed.command(rank, "sshd", "-D", "-e", "-f", str(config))
     server = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tweed.doctor.estimate import Clock
 from tweed.errors import UsageError
-from tweed.launch.answers import Look, problems, why_no_agent, with_addresses
-from tweed.launch.ends import GRACE_S, Ends
+from tweed.launch.answers import HostInfo, problems, why_no_agent, with_addresses
 from tweed.launch.job import Host, Job, command, passed_on
+from tweed.launch.job_exit import GRACE_S, JobExit
 from tweed.launch.lines import Lines
 
 SECRET = "a secret of some length"
@@ -113,25 +113,31 @@ def test_what_cannot_be_is_refused_with_what_to_type(make: Any, words: str) -> N
 # Answers
 
 
-def look(**others: Any) -> Look:
+def host_info(**others: Any) -> HostInfo:
     values = {"tweed": "1.0", "torch": "2.13.0+cpu", "folder": True, "script": True, "port_taken": None}
     seen = {"reached": "10.0.0.1", "caller": "10.0.0.9", "clock": Clock(0.0, 0.01)}
-    return Look(**(values | seen | others))
+    return HostInfo(**(values | seen | others))
 
 
-def found(*looks: Look, hosts: tuple[str, ...] = ("a", "b")) -> list[str]:
-    return list(problems(with_addresses(job(*hosts), looks), looks))
+def found(*found_hosts: HostInfo, hosts: tuple[str, ...] = ("a", "b")) -> list[str]:
+    return list(problems(with_addresses(job(*hosts), found_hosts), found_hosts))
 
 
 def test_hosts_that_are_alike_are_fine() -> None:
-    assert found(look(), look(reached="10.0.0.2", torch="2.13.0+cu130", clock=Clock(30.0, 0.1))) == []
+    assert (
+        found(host_info(), host_info(reached="10.0.0.2", torch="2.13.0+cu130", clock=Clock(30.0, 0.1))) == []
+    )
 
 
 def test_hosts_are_reached_where_ssh_has_reached_them_and_this_one_where_it_called_from() -> None:
-    looks = [look(reached=None, caller=None), look(reached="10.0.0.2"), look(reached="10.0.0.3")]
-    hosts = with_addresses(job("localhost", "b", "c=10.1.0.3"), looks).hosts
+    found_hosts = [
+        host_info(reached=None, caller=None),
+        host_info(reached="10.0.0.2"),
+        host_info(reached="10.0.0.3"),
+    ]
+    hosts = with_addresses(job("localhost", "b", "c=10.1.0.3"), found_hosts).hosts
     assert [host.address for host in hosts] == ["10.0.0.9", "10.0.0.2", "10.1.0.3"]
-    assert with_addresses(job("a"), [look()]).hosts[0].address == "127.0.0.1"
+    assert with_addresses(job("a"), [host_info()]).hosts[0].address == "127.0.0.1"
 
 
 @pytest.mark.parametrize(
@@ -157,12 +163,12 @@ def test_hosts_are_reached_where_ssh_has_reached_them_and_this_one_where_it_call
 )
 def test_one_host_that_is_not_fit_is_named_with_the_remedy(changed: dict[str, Any], words: list[str]) -> None:
     caller = {} if "caller" not in changed else {"caller": None}
-    (line,) = found(look(**caller), look(**({"reached": "10.0.0.2"} | changed)))
+    (line,) = found(host_info(**caller), host_info(**({"reached": "10.0.0.2"} | changed)))
     assert all(word in line for word in words), line
 
 
 def test_a_host_without_torch_is_named_before_versions_are() -> None:
-    lines = found(look(), look(reached="10.0.0.2", torch=None))
+    lines = found(host_info(), host_info(reached="10.0.0.2", torch=None))
     assert "b: torch is not installed for /venv/bin/python there" in lines[0]
 
 
@@ -214,15 +220,15 @@ def test_bars_are_seen_and_what_has_no_end_is_cut() -> None:
     assert lines.take(b"\xff\n") == ["\N{REPLACEMENT CHARACTER}"]
 
 
-# Ends
+# JobExit
 
 
 def test_a_job_has_ended_when_all_ranks_have() -> None:
-    ends = Ends(job("a", "b"))
+    job_exit = JobExit(job("a", "b"))
     for rank in range(4):
-        assert ends.poll(0.0) is None
-        ends.handle_rank(rank, 0, 0.0)
-    assert (ends.poll(0.0), ends.status, ends.culprit) == (0.0, 0, "")
+        assert job_exit.poll(0.0) is None
+        job_exit.handle_rank(rank, 0, 0.0)
+    assert (job_exit.poll(0.0), job_exit.status, job_exit.culprit) == (0.0, 0, "")
 
 
 @pytest.mark.parametrize(
@@ -231,22 +237,22 @@ def test_a_job_has_ended_when_all_ranks_have() -> None:
 def test_the_first_that_fails_is_the_culprit_and_the_others_have_a_moment(
     code: int, status: int, words: str
 ) -> None:
-    ends = Ends(job("a", "b"))
-    ends.handle_rank(0, 0, 1.0)
-    ends.handle_rank(3, code, 2.0)
-    ends.handle_rank(1, 1, 2.1)
-    assert ends.poll(2.1) == pytest.approx(GRACE_S - 0.1)
-    assert ends.poll(2.0 + GRACE_S) == 0.0
-    assert (ends.status, ends.culprit) == (status, f"rank 3 on b {words}")
+    job_exit = JobExit(job("a", "b"))
+    job_exit.handle_rank(0, 0, 1.0)
+    job_exit.handle_rank(3, code, 2.0)
+    job_exit.handle_rank(1, 1, 2.1)
+    assert job_exit.poll(2.1) == pytest.approx(GRACE_S - 0.1)
+    assert job_exit.poll(2.0 + GRACE_S) == 0.0
+    assert (job_exit.status, job_exit.culprit) == (status, f"rank 3 on b {words}")
 
 
 def test_a_host_that_is_lost_takes_its_ranks_along() -> None:
-    ends = Ends(job("a", "b"))
-    ends.handle_rank(2, 0, 0.0)
-    ends.handle_lost(1, "Connection reset", 1.0)
-    assert ends.culprit == "the connection to b has ended, and with it rank 3: Connection reset"
-    assert ends.status == 1
-    done = Ends(replace(job("a"), ranks_per_host=1))
+    job_exit = JobExit(job("a", "b"))
+    job_exit.handle_rank(2, 0, 0.0)
+    job_exit.handle_lost(1, "Connection reset", 1.0)
+    assert job_exit.culprit == "the connection to b has ended, and with it rank 3: Connection reset"
+    assert job_exit.status == 1
+    done = JobExit(replace(job("a"), ranks_per_host=1))
     done.handle_rank(0, 0, 0.0)
     done.handle_lost(0, "its end", 0.0)
     assert done.status == 0

@@ -16,7 +16,7 @@ from tests.testbed.test_namespaces import living_in
 from tweed.forkserver.server import environment
 from tweed.ray.installed import version
 from tweed.testbed import Network, opened
-from tweed.testbed.raylets import raylets
+from tweed.testbed.ray_cluster import ray_cluster
 
 #: Ray Train looks after its workers more often, and without an actor of its own for hosts that are withdrawn.
 QUICK = {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1", "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
@@ -46,6 +46,6 @@ def driver(namespaces: None) -> Iterator[Driver]:
         pytest.skip("Ray is not installed: pip install 'WHEEL[ray]'")
     with opened(Network(), 3) as bed:
         spaces = {host.namespace for host in bed.hosts}
-        with environment(QUICK), raylets(bed, cpus=1) as cluster, Driver(cluster) as found:
+        with environment(QUICK), ray_cluster(bed, cpus=1) as cluster, Driver(cluster) as found:
             yield found
         assert len(living_in(spaces)) == bed.size  # those that hold the namespaces, and nothing of Ray

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tweed.testbed.raylets import Raylets
+from tweed.testbed.ray_cluster import RayCluster
 
 HOUSE = Path(__file__).parents[2]
 
@@ -20,7 +20,7 @@ HOUSE = Path(__file__).parents[2]
 class Driver:
     """The tests' side. A context manager; leaving it ends the process."""
 
-    def __init__(self, cluster: Raylets) -> None:
+    def __init__(self, cluster: RayCluster) -> None:
         self.cluster = cluster
         program = "from tests.ray.driver import serve; serve()"
         words = cluster.command(0, sys.executable, "-c", program, cluster.address, folder=HOUSE)

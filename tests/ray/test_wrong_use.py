@@ -23,7 +23,9 @@ from tweed.workloads.tasks import RayWorkers, map_tasks
 
 
 def test_nothing_imports_ray_unless_asked_for() -> None:
-    modules = "sys, tweed.cli, tweed.ray, tweed.train.on_ray, tweed.testbed.raylets, tweed.workloads.tasks"
+    modules = (
+        "sys, tweed.cli, tweed.ray, tweed.train.on_ray, tweed.testbed.ray_cluster, tweed.workloads.tasks"
+    )
     words = [sys.executable, "-c", f"import {modules}; print('ray' in sys.modules)"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

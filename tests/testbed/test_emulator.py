@@ -20,7 +20,7 @@ import torch.distributed as dist
 from tests.testbed.test_namespaces import living_in
 from tests.testbed.test_ranks import gone, words_of_killed
 from tweed.errors import NoTestbed, UsageError
-from tweed.testbed import Bed, Link, Network, Ranks, opened, run_ranks
+from tweed.testbed import Link, LiveNetwork, Network, Ranks, opened, run_ranks
 from tweed.testbed.emulator import Report
 
 pytestmark = pytest.mark.usefixtures("namespaces")
@@ -64,7 +64,7 @@ def echo_times_ms(rank: int, size: int) -> list[float]:
         return [echo_ms(door) for _ in range(ECHOES)]
 
 
-def median_echo_ms(bed: Bed) -> float:
+def median_echo_ms(bed: LiveNetwork) -> float:
     with Ranks(echo_times_ms, 2, backend="gloo", bed=bed) as ranks:
         (ended,) = ranks.poll(60)
         return statistics.median(ended.value)
@@ -165,7 +165,7 @@ def test_collectives_cross_a_long_link(backend: str, offload: bool) -> None:
     assert run_ranks(sum_over_ranks, 3, backend=backend, network=network) == [3.0] * 3
 
 
-def heard(bed: Bed, rank: int) -> bool:
+def heard(bed: LiveNetwork, rank: int) -> bool:
     """Whether anything of the rank `rank` gets to rank 0 and back."""
     program = (
         "import socket\n"

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from tweed.errors import UsageError
 from tweed.testbed import Network, Ranks, opened
+from tweed.testbed.fault_injector import FaultInjector
 from tweed.testbed.faults import LONG_S, SHORT_S, Fault, Plan, Progress
-from tweed.testbed.lives import lived, pid, set_clock
-from tweed.testbed.struck import Struck
+from tweed.testbed.restarts import pid, restarted, set_clock
 
 spans = st.integers(0, 10**6).map(lambda ms: ms / 1000)
 whens = st.builds(dict, after_s=spans) | st.builds(dict, after_steps=st.integers(0, 10**6))
@@ -119,10 +119,10 @@ def test_each_fault_begins_in_its_turn_and_none_too_early(
 # Done to processes.
 
 
-def until_done(struck: Struck) -> None:
-    with struck:
-        while not struck.done:
-            struck.turn(0)
+def until_done(injector: FaultInjector) -> None:
+    with injector:
+        while not injector.done:
+            injector.turn(0)
 
 
 @pytest.fixture
@@ -137,12 +137,12 @@ def state(process: subprocess.Popen[bytes]) -> str:
 
 
 def test_a_stop_ends_with_the_block_and_a_kill_with_the_process(child: subprocess.Popen[bytes]) -> None:
-    with Struck(Plan.parse("after 0s stop 0 for 3600s"), 1, lambda member: child.pid) as struck:
-        assert struck.turn(0) is not None
+    with FaultInjector(Plan.parse("after 0s stop 0 for 3600s"), 1, lambda member: child.pid) as injector:
+        assert injector.turn(0) is not None
         os.waitid(os.P_PID, child.pid, os.WSTOPPED)
-        assert (state(child), struck.done) == ("T", False)
+        assert (state(child), injector.done) == ("T", False)
     os.waitid(os.P_PID, child.pid, os.WCONTINUED)
-    until_done(Struck(Plan.parse("after 0s kill 0"), 1, lambda member: child.pid))
+    until_done(FaultInjector(Plan.parse("after 0s kill 0"), 1, lambda member: child.pid))
     assert child.wait() == -signal.SIGKILL
 
 
@@ -168,8 +168,8 @@ def test_a_full_disk_is_so_for_one_process_and_for_a_while(tmp_path: Path) -> No
             return process.stdout.readline().strip()
 
         plan, found = Plan.parse("after 0s disk 0 for 3600s"), [said()]
-        with Struck(plan, 1, lambda member: process.pid, full_disks=True) as struck:
-            struck.turn(0)
+        with FaultInjector(plan, 1, lambda member: process.pid, full_disks=True) as injector:
+            injector.turn(0)
             found.append(said())
         assert [*found, said()] == ["written", "OSError", "written"]
         (tmp_path / "another").write_bytes(b"x")
@@ -187,7 +187,7 @@ def clocks(life: int, rank: int, folder: Path) -> tuple[float, float]:
 
 
 def lives_with_clocks(rank: int, size: int, folder: Path) -> tuple[float, float]:
-    found: tuple[float, float] = lived(clocks, folder, rank, folder)
+    found: tuple[float, float] = restarted(clocks, folder, rank, folder)
     return found
 
 
@@ -196,7 +196,9 @@ def test_a_clock_that_is_set_is_so_in_this_life_and_the_next(tmp_path: Path) -> 
         before, after = ranks.join(60)[0]
     assert round(before / 3600) == round(after / 3600) == -1
     until_done(
-        Struck(Plan.parse("after 0s clock 0 by 60s"), 1, lambda one: pid(tmp_path, one), folder=tmp_path)
+        FaultInjector(
+            Plan.parse("after 0s clock 0 by 60s"), 1, lambda one: pid(tmp_path, one), folder=tmp_path
+        )
     )
 
 
@@ -211,7 +213,7 @@ def test_a_clock_that_is_set_is_so_in_this_life_and_the_next(tmp_path: Path) -> 
 )
 def test_what_cannot_be_done_is_said_before_anything_is(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        Struck(Plan.parse(text), 2, lambda member: 0)
+        FaultInjector(Plan.parse(text), 2, lambda member: 0)
 
 
 COUNTS = "import socket; s = socket.socket(type=2); s.bind(('', 5000)); print('here', flush=True)\n" + (
@@ -237,8 +239,8 @@ def test_a_cut_between_two_is_that_way_alone() -> None:
             said(2, "second")
             assert heard(2) == ["first", "second"]
             plan = Plan.parse("after 0s cut 1>0 for 3600s; after 0s cut 0>2 for 3600s")
-            with Struck(plan, 3, lambda member: 0, bed=bed) as struck:
-                assert struck.turn(0) and struck.turn(0)
+            with FaultInjector(plan, 3, lambda member: 0, bed=bed) as injector:
+                assert injector.turn(0) and injector.turn(0)
                 said(1, "lost")
                 said(2, "other")
             said(1, "healed")

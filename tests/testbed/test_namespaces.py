@@ -16,8 +16,8 @@ import pytest
 
 from tests.testbed.test_ranks import gone, words_of_killed
 from tweed.errors import NoTestbed
-from tweed.testbed import Bed, Network, Ranks, namespaces, opened, run_ranks
-from tweed.testbed.inside import _move_in
+from tweed.testbed import LiveNetwork, Network, Ranks, namespaces, opened, run_ranks
+from tweed.testbed.rank_process import _move_in
 
 NOBODY = 65534
 
@@ -71,7 +71,7 @@ def living_in(spaces: set[str]) -> list[int]:
     return found
 
 
-def holders(bed: Bed) -> list[int]:
+def holders(bed: LiveNetwork) -> list[int]:
     return [bed._namespaces.holder(place) for place in range(-1, bed.size)]
 
 
@@ -150,7 +150,7 @@ def test_a_launcher_that_is_killed_leaves_no_process_and_no_namespace(tmp_path: 
     assert living_in(set(words[6:])) == []
 
 
-def listen(bed: Bed) -> None:
+def listen(bed: LiveNetwork) -> None:
     with socket.create_server((bed.hosts[0].address, 5000)) as server:
         connection, _ = server.accept()
         with connection:
@@ -158,7 +158,7 @@ def listen(bed: Bed) -> None:
                 pass
 
 
-def speak(bed: Bed) -> None:
+def speak(bed: LiveNetwork) -> None:
     while True:
         with suppress(ConnectionRefusedError), socket.socket() as link:
             link.connect((bed.hosts[0].address, 5000))
@@ -166,7 +166,7 @@ def speak(bed: Bed) -> None:
             return
 
 
-def forked(bed: Bed, rank: int, act: Callable[[Bed], None]) -> int:
+def forked(bed: LiveNetwork, rank: int, act: Callable[[LiveNetwork], None]) -> int:
     """Runs `act` in a child that lives in the namespace of `rank`; returns its id."""
     child = os.fork()
     if child == 0:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tweed.errors import UsageError
 from tweed.testbed import Link, Network, shaping
 from tweed.testbed.names import HUB, MOST_RANKS
-from tweed.testbed.star import commands, shaped
+from tweed.testbed.star_network import commands, shaped
 from tweed.testbed.text import PROFILES
 
 chances = st.none() | st.integers(0, 400_000).map(lambda ppm: ppm / 10**6)

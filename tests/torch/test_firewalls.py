@@ -11,13 +11,13 @@ import pytest
 
 from tests.torch.test_admission import SECRET, total
 from tweed.errors import UsageError
-from tweed.testbed import Bed, Network, Ranks, opened
+from tweed.testbed import LiveNetwork, Network, Ranks, opened
 from tweed.torch import Options
 
 PORTS = "29600-29601"
 
 
-def wall(bed: Bed, *ranks: int) -> None:
+def wall(bed: LiveNetwork, *ranks: int) -> None:
     """From now on the hosts of `ranks`, and no others, drop all calls that come in."""
     for rank in range(bed.size):
         rules = "add table inet wall\ndelete table inet wall\n"
@@ -36,7 +36,7 @@ def total_and_output(rank: int, size: int, settings: list[dict[str, str]]) -> tu
         return found, output.read().decode()
 
 
-def totals(bed: Bed, store: Path, **settings: str) -> list[tuple[object, str]]:
+def totals(bed: LiveNetwork, store: Path, **settings: str) -> list[tuple[object, str]]:
     given = {"STORE": str(store), "TWEED_SECRET": SECRET, "TWEED_PORTS": PORTS} | settings
     with Ranks(total_and_output, bed.size, [given] * bed.size, bed=bed) as ranks:
         return ranks.join(60)

@@ -24,11 +24,11 @@ from typing import Any
 from torch import Tensor
 
 from tweed.data.sampler import Sampler
-from tweed.elastic.results import Given, Kept
+from tweed.elastic.results import Kept, Transferred
 from tweed.elastic.state import State
 
 
-class CallerStep:
+class ClosureStep:
     """See the module.
 
     Args:
@@ -80,7 +80,7 @@ class CallerStep:
             return State(self._start.tree | {"since": self._means})
         return self._kept.state(sampler, result, self.steps)
 
-    def take_over(self, state: State, given: Given) -> bool:
+    def take_over(self, state: State, given: Transferred) -> bool:
         """Others have given this. Returns whether the caller has it now."""
         self.replays = deque(given.since)
         if self._means:

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from tweed import _core
 from tweed.elastic.epoch import Epoch
-from tweed.elastic.join_transfers import Joiners
-from tweed.elastic.member_links import TICK_S, Linked
+from tweed.elastic.join_transfers import JoinTransfers
+from tweed.elastic.member_links import TICK_S, MemberLinks
 from tweed.elastic.messages import CHUNK, Candidate, Chunk, Hello, Known, Meeting, Meetings, packed, read
 from tweed.elastic.settings import Elastic
 from tweed.elastic.state import State
@@ -74,7 +74,9 @@ class Control:
         self.key, self.address, self.elastic = links.key, address, elastic
         self.joins = node.epoch() is None
         self._links, self._node = links, node
-        self._linked = Linked(links, node, linked[0], self._heard, self._lost, turned=self._note_epoch)
+        self._member_links = MemberLinks(
+            links, node, linked[0], self._heard, self._lost, turned=self._note_epoch
+        )
         self._witnesses = dict[str, Dialer]()  # of the last epoch
         self._addresses = dict(linked[1]) | {self.key: address}
         self._calls = dict[str, Dialer]()  # to who is to be called to come in
@@ -82,15 +84,15 @@ class Control:
         self._lock, self._closed, self._ticks = RLock(), False, not self.joins
         self._turns = SimpleQueue[None]()  # has something: a turn has ended that none has waited for
         given = elastic.joiner_mbit
-        self._joiners = Joiners(links.key, None if given is None else given * 1e6 / 8)
-        self._joiners.terms = None  # until a run says them
+        self._transfers = JoinTransfers(links.key, None if given is None else given * 1e6 / 8)
+        self._transfers.terms = None  # until a run says them
         self._leaves, self._told, self.in_group = False, "", False
         self._stepped = time.monotonic()
         self._noted, self._hold_from = 0, dict[int, int]()  # the last epoch; by number, from which step
         self._failed: BaseException | None = None
         self._when_changed: Callable[[Epoch], None] = lambda epoch: None
         for link, what in early:
-            self._linked.handle(link, what)
+            self._member_links.handle(link, what)
         self._thread = Thread(target=self._run, name="tweed-members", daemon=True)
         self._thread.start()
 
@@ -124,14 +126,14 @@ class Control:
         """A run begins: what all its members must hold alike, a line each. A joiner that holds something else
         is refused before it is in any epoch."""
         with self._lock:
-            self._joiners.begin(shortened(terms), self._reached_members())
+            self._transfers.begin(shortened(terms), self._reached_members())
 
     def step(self, step: int) -> None:
         """This step is the next that is not counted."""
         self._node.step(step)
         self._stepped = time.monotonic()
         with self._lock:
-            self._joiners.step(step)
+            self._transfers.step(step)
 
     def when_changed(self, call: Callable[[Epoch], None]) -> None:
         """Has this called with each next epoch.
@@ -241,32 +243,32 @@ class Control:
         Digests are formed before others have to wait for this process: heartbeats leave meanwhile.
         """
         with self._lock:
-            numbers = self._joiners.donors_at(step)
+            numbers = self._transfers.donors_at(step)
         if numbers:
             found = state()
             for donors in numbers:
                 found.digests(donors)
             state = lambda: found  # noqa: E731 - with its digests
         with self._lock:
-            self._joiners.give_state(step, state, time.monotonic())
+            self._transfers.give_state(step, state, time.monotonic())
 
     def give_result(self, step: int, result: Tensor, where: Sequence[int]) -> None:
         """This step counts, with this result, `[numel]`, and the steps are there then, as `Sampler.where` has
         it: joiners get both."""
         # No digest of it is formed under the lock that heartbeats need; who is no donor yet needs none.
-        mark = mark_of(result, where) if self._joiners.gives else 0
+        mark = mark_of(result, where) if self._transfers.gives else 0
         with self._lock:
-            self._joiners.give_result(step, result, where, mark, time.monotonic())
-            waits = self._joiners.gives
+            self._transfers.give_result(step, result, where, mark, time.monotonic())
+            waits = self._transfers.gives
         if waits:
             self._links.wake()
 
     def entered(self, members: tuple[str, ...], *, behind: bool) -> None:
         """All of these have entered their epoch; `behind`: this one has yet to take results."""
         with self._lock:
-            self._joiners.entered(members)
+            self._transfers.entered(members)
             if not behind:
-                self._joiners.is_in()
+                self._transfers.is_in()
 
     def take_state(self, own_bytes: int, timeout_s: float) -> State | None:
         """Asks for a copy of the state, and waits for it; None: this attempt has failed, or this process is
@@ -283,24 +285,24 @@ class Control:
             linked = self._reached()
             linked.sort(key=lambda key: not self._addresses[key])  # who can be called reaches the others
             # Members come first, but some may be gone, and whoever was called may be a joiner as well.
-            self._joiners.ask(linked, own_bytes)
+            self._transfers.ask(linked, own_bytes)
         found: list[State] = []
 
         def come(epoch: Epoch, meeting: Meeting) -> bool:
-            state = self._joiners.state()
+            state = self._transfers.state()
             found.extend([] if state is None else [state])
-            return bool(found) or self._joiners.refused is not None
+            return bool(found) or self._transfers.refused is not None
 
         self.wait_for(come, timeout_s, "copy of the state of members, which give it while they count steps,")
-        self._ticks = self._ticks or self._joiners.asks_in
-        refused = self._joiners.refused
+        self._ticks = self._ticks or self._transfers.asks_in
+        refused = self._transfers.refused
         if not found and refused is not None and refused.final:
             raise PeerLost(f"this process cannot join: {refused.reason}")
         return found[0] if found else None
 
     def _reached(self) -> list[str]:
         """Keys of those that a joiner is linked to. Raises: PeerLost if there is none: nobody lets it in."""
-        linked = [key for key in self._addresses if key in self._linked]
+        linked = [key for key in self._addresses if key in self._member_links]
         if not linked:
             raise PeerLost(ALL_GONE)
         return linked
@@ -308,7 +310,7 @@ class Control:
     @property
     def cut_off(self) -> bool:
         """A member was lost while it gave to this joiner: results may not come any more."""
-        return self._joiners.refused is not None
+        return self._transfers.refused is not None
 
     @property
     def must_ask_again(self) -> bool:
@@ -316,24 +318,24 @@ class Control:
         return self.cut_off and not self._ticks
 
     def take_result(self, step: int, like: Tensor) -> tuple[Tensor, Sequence[int]] | None:
-        """The result of a step, if it is there, as `Joiners.result` has it. Asks to be let in when this
+        """The result of a step, if it is there, as `JoinTransfers.result` has it. Asks to be let in when this
         process is near to the others."""
         with self._lock:
-            result = self._joiners.result(step, like)
-            self._ticks = self._ticks or self._joiners.asks_in
+            result = self._transfers.result(step, like)
+            self._ticks = self._ticks or self._transfers.asks_in
             return result
 
     def cut_short(self) -> None:
         """This joiner was interrupted while it took what members give: it is cut off from that."""
         with self._lock:
-            self._joiners.cut_short()
+            self._transfers.cut_short()
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Ends the links, when joiners have what is kept for them: the others see this process as lost."""
         until = time.monotonic() + timeout_s
         with self._lock:
-            self._joiners.entered()
-        while self._joiners.gives and time.monotonic() < until:
+            self._transfers.entered()
+        while self._transfers.gives and time.monotonic() < until:
             self._turn_ends()
         self._closed = True
         self._thread.join()
@@ -365,12 +367,12 @@ class Control:
         while not self._closed:
             self._call_witnesses()
             self._call_in()
-            self._linked.turn(ticks=self._ticks)
+            self._member_links.turn(ticks=self._ticks)
             self._tell_of_a_late_step()
             with self._lock:
-                self._joiners.stand_still(self.stands_still)
-                while (said := self._joiners.poll(time.monotonic())) is not None:
-                    self._linked.say(*said)
+                self._transfers.stand_still(self.stands_still)
+                while (said := self._transfers.poll(time.monotonic())) is not None:
+                    self._member_links.say(*said)
             if self._turns.empty():
                 self._turns.put(None)
 
@@ -384,7 +386,7 @@ class Control:
             with self._lock:
                 self._noted, self._hold_from[epoch.number] = epoch.number, epoch.first_step
                 if epoch.broken:
-                    self._joiners.handle_members(epoch.members)
+                    self._transfers.handle_members(epoch.members)
             self._when_changed(epoch)
 
     def _know_witnesses(self, epoch: Epoch) -> None:
@@ -404,23 +406,23 @@ class Control:
             if self._is_linked(key, dialer):
                 dialer.close()
                 del self._calls[key]
-                self._linked.say(key, packed(Hello(self.address)))
+                self._member_links.say(key, packed(Hello(self.address)))
 
     def _is_linked(self, key: str, dialer: Dialer) -> bool:
         """Calls it if need be."""
-        if key in self._linked:
+        if key in self._member_links:
             return True
         try:
             link = dialer.poll(time.monotonic())
         except UsageError:
             link = None  # it refuses this process; `dialer.failed` says why
         if link is not None:
-            self._linked.add(link, key)
+            self._member_links.add(link, key)
         return link is not None
 
     def _lost(self, key: str) -> None:
         with self._lock:
-            self._joiners.handle_lost(key)
+            self._transfers.handle_lost(key)
             self._addresses.pop(key, None)
 
     def _heard(self, key: str, what: bytearray) -> None:
@@ -430,17 +432,17 @@ class Control:
                 self._note(said)
             elif isinstance(said, Hello):
                 self._addresses[key] = said.address
-                self._linked.say(key, packed(self._known(key)))
+                self._member_links.say(key, packed(self._known(key)))
                 self._introduce(key, said.address)
             elif isinstance(said, Known):
                 self._hear_of(said.others)
             elif isinstance(said, Candidate):
                 self._dial(said.key, said.address)
             else:
-                self._joiners.handle(key, said, self._reached_members())
+                self._transfers.handle(key, said, self._reached_members())
 
     def _reached_members(self) -> list[str]:
-        return [one for one in self.epoch.members if one == self.key or one in self._linked]
+        return [one for one in self.epoch.members if one == self.key or one in self._member_links]
 
     def _known(self, key: str) -> Known:
         found = self._node.epoch()
@@ -456,12 +458,12 @@ class Control:
         known = packed(Known([[joiner, address]], -1))
         for key, of in self._addresses.items():
             if address and not of and key not in (joiner, self.key):
-                self._linked.say(key, known)
+                self._member_links.say(key, known)
 
     def _hear_of(self, others: list[list[str]]) -> None:
         """Calls those that cannot call this process."""
         for key, address in others:
-            if not self.address and address and key != self.key and key not in self._linked:
+            if not self.address and address and key != self.key and key not in self._member_links:
                 self._addresses[key] = address
                 self._dial(key, address)
 
@@ -475,4 +477,4 @@ class Control:
         """Who hears of a meeting says so to all: a link between two members may be missing."""
         if self._meetings.note(meeting, self._node.epoch_number()):
             for key in self.epoch.members:
-                self._linked.say(key, packed(meeting))
+                self._member_links.say(key, packed(meeting))

@@ -46,7 +46,7 @@ log = logging.getLogger("tweed")
 LOSSES = (PeerLost, DeadlineExceeded, Aborted, dist.DistError)
 
 
-class Regrouping:
+class EpochTransition:
     """See the module.
 
     Args:

@@ -24,7 +24,7 @@ _ANSWER_S = 5.0
 _BURST_S = 0.02
 
 
-class Joiners:
+class JoinTransfers:
     """See the module.
 
     Args:

@@ -19,10 +19,10 @@ from dataclasses import replace
 from torch import Tensor
 
 from tweed.data.sampler import Sampler
-from tweed.elastic.closure_step import CallerStep
+from tweed.elastic.closure_step import ClosureStep
 from tweed.elastic.control import Control
 from tweed.elastic.member import Member
-from tweed.elastic.results import Given, Kept
+from tweed.elastic.results import Kept, Transferred
 from tweed.elastic.state import State
 from tweed.errors import DataError, UsageError
 
@@ -43,7 +43,7 @@ class LocalState:
 
     def __init__(self, control: Control, kept: Kept, sampler: Sampler) -> None:
         self._control, self.kept = control, kept
-        self.member, self.step, self.given = Member(control.key, sampler), CallerStep(kept), 0
+        self.member, self.step, self.given = Member(control.key, sampler), ClosureStep(kept), 0
         self._told = -1  # the steps of which joiners were told last
 
     @property
@@ -142,7 +142,7 @@ class LocalState:
         if self.step.end():
             self._loaded(self.member)
 
-    def _take_over(self, state: State, given: Given, member: Member) -> None:
+    def _take_over(self, state: State, given: Transferred, member: Member) -> None:
         if self.step.take_over(state, given):
             self._loaded(member)
         else:

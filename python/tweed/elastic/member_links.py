@@ -29,7 +29,7 @@ def later_life() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Linked:
+class MemberLinks:
     """See the module. One thread calls `turn`; others may call `say`.
 
     Args:

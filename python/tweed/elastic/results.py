@@ -13,7 +13,7 @@ from tweed.elastic.terms import difference
 from tweed.errors import ShapeMismatch, UsageError
 
 
-class Given(NamedTuple):
+class Transferred(NamedTuple):
     """Where members are, in a state that they gave.
 
     Attributes:
@@ -51,7 +51,7 @@ class Kept:
         tree = {"kept": of_objects(self._objects), "result": result, "terms": self._terms, "steps": steps}
         return State(tree | {"run": self.run} | sampler.position)
 
-    def given(self, state: State, sampler: Sampler) -> Given:
+    def given(self, state: State, sampler: Sampler) -> Transferred:
         """Where those are who gave it. The objects stay as they are.
 
         Raises: UsageError: the state is of other samples than `sampler`.
@@ -60,7 +60,7 @@ class Kept:
         since = [(mean, where) for mean, where in tree.get("since", ())]
         # Within the first step there is no result, and who joins needs one to see what another looks like.
         result = since[0][0] if tree["result"] is None and since else tree["result"]
-        return Given(sampler.resumed(tree), result, since)
+        return Transferred(sampler.resumed(tree), result, since)
 
     def load(self, state: State) -> int:
         """The objects become so. Returns how many steps the caller has then.

@@ -27,7 +27,7 @@ from tweed.data.sampler import Sampler
 from tweed.elastic.checkpoint import Checkpoints
 from tweed.elastic.control import Control
 from tweed.elastic.epoch import Epoch
-from tweed.elastic.epoch_transition import LOSSES, Regrouping
+from tweed.elastic.epoch_transition import LOSSES, EpochTransition
 from tweed.elastic.local_state import LocalState
 from tweed.elastic.member import Ahead, Member
 from tweed.elastic.messages import Meeting
@@ -83,8 +83,8 @@ class ElasticRun:
         self._total = total or WholeSums()
         self._local = LocalState(control, Kept(keep or {}, terms), sampler)
         place = "" if checkpoints is None else checkpoints.place
-        self._regrouping = Regrouping(control, self._local, timeout_s, place)
-        self.epochs, self.changes = self._regrouping.epochs, self._regrouping.changes
+        self._transition = EpochTransition(control, self._local, timeout_s, place)
+        self.epochs, self.changes = self._transition.epochs, self._transition.changes
         self.paused_s, self._since = 0.0, time.monotonic()
         self.told: list[Any] = []
         self._begun = -1  # the step before which this process, as rank 0, has done what comes first
@@ -100,12 +100,12 @@ class ElasticRun:
             with suppress(OSError):  # it may be read, and not written
                 checkpoints.finish()
         self._local.found(None if checkpoints is None else checkpoints.load(), secrets.token_hex(4))
-        self._regrouping.regroup()
+        self._transition.regroup()
 
     @property
     def members(self) -> tuple[str, ...]:
         """The members of the last epoch whose group this process was in: keys in the order of their ranks."""
-        return self._regrouping.members
+        return self._transition.members
 
     @property
     def _member(self) -> Member:
@@ -179,12 +179,12 @@ class ElasticRun:
             self._control.cut_short()
             self._follows = False
         while not local.step.is_held and self._member.counted == local.given:
-            if self._regrouping.is_broken:
+            if self._transition.is_broken:
                 self._stop_sum()
-                self._regrouping.regroup()
+                self._transition.regroup()
                 self._paused()
                 continue
-            if self._control.is_out(local.given, self._regrouping.epoch):
+            if self._control.is_out(local.given, self._transition.epoch):
                 self._leave()
                 raise Left(f"this process has left with {local.given} steps")
             if self._offered != local.given:
@@ -195,18 +195,18 @@ class ElasticRun:
                 continue
             self._since, samples = time.monotonic(), None
             # An error has hold of what was to be summed, and ends here.
-            with suppress(*LOSSES), self._regrouping.calls():
+            with suppress(*LOSSES), self._transition.calls():
                 samples = self._go_on(first)
-            if samples is not None and not self._regrouping.is_broken:
+            if samples is not None and not self._transition.is_broken:
                 return samples
         return None
 
     def _go_on(self, first: Callable[[], None] | None) -> list[int] | None:
         """The step counts; or there are samples to compute before."""
-        regrouping = self._regrouping
-        if regrouping.may_enter(self._control.epoch, self._control.meeting):
+        transition = self._transition
+        if transition.may_enter(self._control.epoch, self._control.meeting):
             self._stop_sum()
-            regrouping.enter()
+            transition.enter()
             self._paused()
         if not self._local.step.is_within:
             self._check()
@@ -226,21 +226,21 @@ class ElasticRun:
         """This process goes on to another group: others may wait for it in what has begun in this one, and
         hear so."""
         if self._total.stop():
-            self._regrouping.abort()
+            self._transition.abort()
 
     def _leave(self) -> None:
         self._stop_sum()
-        self._regrouping.leave()
+        self._transition.leave()
 
     @property
     def _sum_of(self) -> tuple[dist.ProcessGroup, int, int]:
         """What a sum belongs to: the group, the step, and how many groups there were."""
-        return self._regrouping.group, self._local.given, len(self.epochs)
+        return self._transition.group, self._local.given, len(self.epochs)
 
     def _calls_sum(self, contribution: Tensor) -> None:
         """Its next call is that."""
         what = f"{contribution.numel()} values of {contribution.dtype}"
-        self._regrouping.call(f"the sum of step {self._local.given}, {what}")
+        self._transition.call(f"the sum of step {self._local.given}, {what}")
 
     def _paused(self) -> None:
         now = time.monotonic()
@@ -250,8 +250,8 @@ class ElasticRun:
         """The first `ready` values of what is to be contributed, `[numel]`, are there, and stay as they are:
         their sum begins, beside what is still computed. Only of a contribution with all samples that are due;
         `contribute` has it whole."""
-        if self._member.commit.contribution is None and not self._regrouping.is_broken:
-            with suppress(*LOSSES), self._regrouping.calls():  # `due` finds it broken then
+        if self._member.commit.contribution is None and not self._transition.is_broken:
+            with suppress(*LOSSES), self._transition.calls():  # `due` finds it broken then
                 self._calls_sum(contribution)
                 self._total.start(contribution, ready, *self._sum_of)
 
@@ -303,21 +303,21 @@ class ElasticRun:
         """
         self._local.end_step()
         with suppress(Left):
-            if self._regrouping.is_broken and not self._member.behind:
-                self._regrouping.regroup()
-            while self._regrouping.stands and not self._member.behind:
-                with suppress(*LOSSES), self._regrouping.calls():
+            if self._transition.is_broken and not self._member.behind:
+                self._transition.regroup()
+            while self._transition.stands and not self._member.behind:
+                with suppress(*LOSSES), self._transition.calls():
                     if self._checkpoints is not None:
                         self._write(self._checkpoints)
                         self._checkpoints.wait()
                     self.told = self._gathered("the end of the loop", tell)
                     self._begin(first)
-                    dist.barrier(self._regrouping.group)
+                    dist.barrier(self._transition.group)
                     break
-                self._regrouping.regroup()
+                self._transition.regroup()
         if self._checkpoints is not None:
             self._checkpoints.wait()  # who has left may have a part to write
-        self._regrouping.leave()
+        self._transition.leave()
 
     @property
     def samples(self) -> dict[str, int]:
@@ -341,16 +341,16 @@ class ElasticRun:
 
     def _begin(self, first: Callable[[], None] | None) -> None:
         """Rank 0 does what is to be done once before the next step."""
-        if first is not None and self._regrouping.group.rank() == 0 and self._begun != self._local.given:
+        if first is not None and self._transition.group.rank() == 0 and self._begun != self._local.given:
             first()
             self._begun = self._local.given
 
     def _write(self, checkpoints: Checkpoints) -> None:
         """This member's part of a checkpoint; another one where the members have changed since."""
-        regrouping = self._regrouping
-        now, rank, ranks = (self.counted, regrouping.epoch), regrouping.group.rank(), regrouping.writers
+        transition = self._transition
+        now, rank, ranks = (self.counted, transition.epoch), transition.group.rank(), transition.writers
         if self.counted > 0 and self._wrote != now and rank in ranks:
-            written = (regrouping.epoch, self._local.kept.run)
+            written = (transition.epoch, self._local.kept.run)
             checkpoints.write(self.counted, ranks.index(rank), len(ranks), self._local.now, written)
             self._wrote = now
 
@@ -365,8 +365,8 @@ class ElasticRun:
 
     def _gathered(self, what: str, value: Any) -> list[Any]:
         """What each member has for this, by rank. Raises: ShapeMismatch if another one is elsewhere."""
-        self._regrouping.call(call := f"{what} with {self.counted} steps")
-        found = gather(self._regrouping.group, (call, value))
+        self._transition.call(call := f"{what} with {self.counted} steps")
+        found = gather(self._transition.group, (call, value))
         if any(theirs != call for theirs, _ in found):
             raise ShapeMismatch("they are at different points of their loops, or keep other bytes")
         return [value for _, value in found]
@@ -374,15 +374,15 @@ class ElasticRun:
     def _copy(self) -> None:
         """This joiner gets the members' state. Where they count no steps until others come, it is let in
         without, and gets it from one of them while all wait."""
-        until, state, regrouping = time.monotonic() + self._timeout_s, None, self._regrouping
+        until, state, transition = time.monotonic() + self._timeout_s, None, self._transition
         own_bytes = self._local.kept.now.bytes
         while state is None:
             state = self._control.take_state(own_bytes, max(0.0, until - time.monotonic()))
             if state is None and not self._control.must_ask_again:
-                with regrouping.calls():
+                with transition.calls():
                     self._local.join(None)
-                    self._control.wait_for(regrouping.is_in, self._timeout_s, "epoch with this process")
-                regrouping.regroup()
+                    self._control.wait_for(transition.is_in, self._timeout_s, "epoch with this process")
+                transition.regroup()
                 return
         self._local.join(state)
 
@@ -404,7 +404,7 @@ class ElasticRun:
             replays, at = self._local.step.replays, self._member.counted
             found = replays.popleft() if replays else self._control.take_result(at, like)
             results.extend([] if found is None else [found])
-            may_enter = self._regrouping.may_enter(epoch, meeting)
+            may_enter = self._transition.may_enter(epoch, meeting)
             return bool(results) or may_enter or self._control.must_ask_again
 
         what = f"result of step {self._member.counted}, and no epoch with this process"
@@ -416,7 +416,7 @@ class ElasticRun:
             if not self._member.behind:
                 self._control.entered(self.members, behind=False)
         else:
-            self._regrouping.regroup()
+            self._transition.regroup()
 
 
 @contextmanager

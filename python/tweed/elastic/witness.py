@@ -13,9 +13,9 @@ from pathlib import Path
 
 from tweed import _core
 from tweed.elastic.control import MOST_BYTES
-from tweed.elastic.member_links import Linked, later_life, settings
+from tweed.elastic.member_links import MemberLinks, later_life, settings
 from tweed.elastic.messages import Candidate, Hello, Life, packed, read
-from tweed.elastic.witness_election import Candidacy
+from tweed.elastic.witness_election import WitnessElection
 from tweed.errors import DataError, UsageError
 from tweed.files import write_atomic
 from tweed.links.address import Credentials
@@ -65,11 +65,11 @@ class Witness:
             node = self._node(links.key, address)
             self.called_at = _witnesses(node).get(links.key, "")
             self.resumed = node.epoch_number() if self.called_at else 0
-            self._candidacy: Candidacy | None = None
+            self._election: WitnessElection | None = None
             if replaces is not None and not self.resumed:
                 self._check_unused(node)
-                self._candidacy = Candidacy(links.key, address, replaces.of)
-            self._linked = Linked(links, node, {}, self._heard, store=self._store)
+                self._election = WitnessElection(links.key, address, replaces.of)
+            self._member_links = MemberLinks(links, node, {}, self._heard, store=self._store)
         except BaseException:
             links.close()
             raise
@@ -77,17 +77,17 @@ class Witness:
     @property
     def epoch(self) -> int:
         """The number of the last one that it knows; 0: none."""
-        return self._linked.node.epoch_number()
+        return self._member_links.node.epoch_number()
 
     @property
     def standing(self) -> str:
         """ "settled": it votes, "joining": it wants to, or "evicted": another one has its place."""
-        return self._linked.node.standing()[0]
+        return self._member_links.node.standing()[0]
 
     @property
     def is_called(self) -> bool:
         """A member is linked to it."""
-        return len(self._linked) > 0
+        return len(self._member_links) > 0
 
     def turn(self) -> None:
         """Goes on for 10 ms at most. Logs what keeps it from a place that it asks for.
@@ -98,26 +98,26 @@ class Witness:
         """
         if self.epoch and self.standing == "joining":
             self._check_place()  # first: who asks for one may be given it when this process has ended
-        self._linked.turn()
-        if self._candidacy is not None:
-            self._candidacy.turn(calls=self.is_called)
+        self._member_links.turn()
+        if self._election is not None:
+            self._election.turn(calls=self.is_called)
             if self.epoch and self.standing != "joining":
-                self._end_candidacy()
+                self._end_election()
 
     def close(self) -> None:
         """Ends the links of this witness."""
-        self._end_candidacy()
-        self._linked.links.close()
+        self._end_election()
+        self._member_links.links.close()
 
-    def _end_candidacy(self) -> None:
-        if self._candidacy is not None:
-            self._candidacy.close()
-            self._candidacy = None
+    def _end_election(self) -> None:
+        if self._election is not None:
+            self._election.close()
+            self._election = None
 
     def _check_place(self) -> None:
         """Raises UsageError if this witness can take no place of the run, or not the one that it asks for."""
-        key, known = self._linked.links.key, _witnesses(self._linked.node)
-        if key in known and _life(self._linked.node, key) > self._linked.node.incarnation():
+        key, known = self._member_links.links.key, _witnesses(self._member_links.node)
+        if key in known and _life(self._member_links.node, key) > self._member_links.node.incarnation():
             raise UsageError(
                 f"members know a later life of this witness and never let it in: {self._state} was lost, and "
                 "the clock of this host has gone back. Set the clock, and start it again; or start another "
@@ -139,20 +139,20 @@ class Witness:
     def _heard(self, key: str, what: bytearray) -> None:
         said = read(what)
         if isinstance(said, Hello):
-            self._linked.say(key, packed(Life(self._linked.node.incarnation(), self.epoch)))
-            if self._candidacy is not None:
-                self._candidacy.learn(said.address)
+            self._member_links.say(key, packed(Life(self._member_links.node.incarnation(), self.epoch)))
+            if self._election is not None:
+                self._election.learn(said.address)
         elif isinstance(said, Candidate):
-            for other in self._linked:
-                self._linked.say(other, packed(said))
+            for other in self._member_links:
+                self._member_links.say(other, packed(said))
 
     def _store(self, record: bytes) -> None:
         write_atomic(self._state, record)
 
     def _node(self, key: str, address: str) -> _core.MemberNode:
         record = self._state.read_bytes() if self._state.exists() else None
-        me, seat = (key, later_life()), (self._of, address)
-        node = _core.MemberNode.witness(me, record, seat, settings(1, 1))
+        me, slot = (key, later_life()), (self._of, address)
+        node = _core.MemberNode.witness(me, record, slot, settings(1, 1))
         if node is None:
             raise DataError(
                 f"{self._state} is not what the witness with the key in {self._state}.key has stored: give "

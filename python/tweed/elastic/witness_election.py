@@ -65,7 +65,7 @@ def obstacle(address: str, *, answers: bool, calls: bool) -> str:
     return "no process of the run answers. Give more addresses of its members or witnesses with --of"
 
 
-class Candidacy:
+class WitnessElection:
     """See the module. One thread calls it.
 
     Args:
@@ -135,7 +135,7 @@ class Candidacy:
                     self.learn(address)
 
     def close(self) -> None:
-        """Ends the links of this candidacy."""
+        """Ends the links of this election."""
         self._asking.close()
         for dialer in self._dialers.values():
             dialer.close()

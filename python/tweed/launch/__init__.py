@@ -5,7 +5,7 @@
 job      hosts, ranks and what each rank is given; pure
 answers  what hosts answer, and which answers keep a job from starting; pure
 lines    what a rank prints, cut into whole lines; pure
-ends     when a job has ended, and with which status; pure
+job_exit when a job has ended, and with which status; pure
 agent    the program on each host: it starts ranks, and ends them when its standard input ends
 session  the launcher's side of one agent
 run      a job from the first look to the last rank

@@ -42,7 +42,7 @@ _REASONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class HostInfo:
     """What the agent of a host has seen.
 
     Attributes:
@@ -64,7 +64,7 @@ class Look:
     clock: Clock
 
     @classmethod
-    def from_plain(cls, value: dict[str, Any], clock: Clock) -> Look:
+    def from_plain(cls, value: dict[str, Any], clock: Clock) -> HostInfo:
         """From an agent's message; what a later version adds is left out."""
         names = ("tweed", "torch", "folder", "script", "reached", "caller", "port_taken")
         return cls(**{name: value[name] for name in names}, clock=clock)
@@ -94,49 +94,51 @@ def why_no_agent(host: Host, code: int, printed: str, python: str) -> str:
     return f"{name}: the agent of `tweed launch` has ended with exit code {code}{found}"
 
 
-def with_addresses(job: Job, looks: Sequence[Look]) -> Job:
+def with_addresses(job: Job, found_hosts: Sequence[HostInfo]) -> Job:
     """The job with all hosts' addresses: given ones, else those at which ssh reached them.
 
     This machine's is the one that another host was reached from. A job on one host stays on loopback.
     """
     if len(job.hosts) == 1:
         return replace(job, hosts=(replace(job.hosts[0], address=job.hosts[0].address or "127.0.0.1"),))
-    callers = [look.caller for look in looks if look.caller and not _is_inner(look.caller)]
+    callers = [
+        host_info.caller for host_info in found_hosts if host_info.caller and not _is_inner(host_info.caller)
+    ]
     found = [
-        replace(host, address=host.address or look.reached or next(iter(callers), None))
-        for host, look in zip(job.hosts, looks, strict=True)
+        replace(host, address=host.address or host_info.reached or next(iter(callers), None))
+        for host, host_info in zip(job.hosts, found_hosts, strict=True)
     ]
     return replace(job, hosts=tuple(found))
 
 
-def problems(job: Job, looks: Sequence[Look]) -> Iterator[str]:
+def problems(job: Job, found_hosts: Sequence[HostInfo]) -> Iterator[str]:
     """What keeps a job from starting, a line each, with the host and what to do.
 
     Args:
       job: with its addresses.
       looks: by host.
     """
-    for host, look in zip(job.hosts, looks, strict=True):
-        yield from _of_host(job, host, look)
-    yield from _of_versions(job, looks)
-    yield from _of_clocks(job, looks)
+    for host, host_info in zip(job.hosts, found_hosts, strict=True):
+        yield from _of_host(job, host, host_info)
+    yield from _of_versions(job, found_hosts)
+    yield from _of_clocks(job, found_hosts)
 
 
-def _of_host(job: Job, host: Host, look: Look) -> Iterator[str]:
-    if look.torch is None:
+def _of_host(job: Job, host: Host, host_info: HostInfo) -> Iterator[str]:
+    if host_info.torch is None:
         advice = f"{job.python} -m pip install 'torch>=2.10'"
         yield f"{host.name}: torch is not installed for {job.python} there: {advice}"
-    if not look.folder:
+    if not host_info.folder:
         yield f"{host.name}: there is no folder {job.folder}: make it there, or give --folder"
-    elif not look.script:
+    elif not host_info.script:
         target = f"{host.name}:{job.folder}/"
         yield (
             f"{host.name}: there is no {job.script} in {job.folder}: copy it (scp {job.script} {target}), "
             "or give --folder"
         )
-    if look.port_taken is not None:
+    if host_info.port_taken is not None:
         yield (
-            f"{host.name}: port {job.port}, where ranks would meet, is taken ({look.port_taken}): end who "
+            f"{host.name}: port {job.port}, where ranks would meet, is taken ({host_info.port_taken}): end who "
             f"has it (ss -ltnp 'sport = :{job.port}'), or give --master-port {job.port + 1}"
         )
     if len(job.hosts) > 1 and (host.address is None or _is_inner(host.address)):
@@ -147,10 +149,10 @@ def _of_host(job: Job, host: Host, look: Look) -> Iterator[str]:
         )
 
 
-def _of_versions(job: Job, looks: Sequence[Look]) -> Iterator[str]:
+def _of_versions(job: Job, found_hosts: Sequence[HostInfo]) -> Iterator[str]:
     for package in ("tweed", "torch"):
         # Builds of one version, such as those for other GPUs, go together.
-        found = [(getattr(look, package) or "none").partition("+")[0] for look in looks]
+        found = [(getattr(host_info, package) or "none").partition("+")[0] for host_info in found_hosts]
         if len(set(found)) > 1:
             where = ", ".join(f"{host.name} {text}" for host, text in zip(job.hosts, found, strict=True))
             best = max(found, key=found.count)
@@ -161,11 +163,11 @@ def _of_versions(job: Job, looks: Sequence[Look]) -> Iterator[str]:
             )
 
 
-def _of_clocks(job: Job, looks: Sequence[Look]) -> Iterator[str]:
-    first = looks[0].clock
-    for host, look in list(zip(job.hosts, looks, strict=True))[1:]:
-        apart = look.clock.ahead_s - first.ahead_s
-        if abs(apart) - look.clock.error_s - first.error_s > MOST_APART_S:
+def _of_clocks(job: Job, found_hosts: Sequence[HostInfo]) -> Iterator[str]:
+    first = found_hosts[0].clock
+    for host, host_info in list(zip(job.hosts, found_hosts, strict=True))[1:]:
+        apart = host_info.clock.ahead_s - first.ahead_s
+        if abs(apart) - host_info.clock.error_s - first.error_s > MOST_APART_S:
             word = "ahead of" if apart > 0 else "behind"
             yield (
                 f"the clock of {host.name} is {abs(apart):.0f} s {word} that of {job.hosts[0].name}: on the "

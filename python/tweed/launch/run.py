@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 from tweed.doctor.estimate import Trip, clock
 from tweed.errors import UsageError
-from tweed.launch.answers import Look, problems, why_no_agent, with_addresses
-from tweed.launch.ends import Ends, named
+from tweed.launch.answers import HostInfo, problems, why_no_agent, with_addresses
 from tweed.launch.job import SILENCE_S, Job
-from tweed.launch.session import Event, Message, Noise, Over, Sessions
+from tweed.launch.job_exit import JobExit, named
+from tweed.launch.session import Event, Message, SessionEnded, Sessions, UnmarkedOutput
 
 #: To log in and to load Python and tweed, which may come over a network too.
 _ANSWER_S = 30.0
@@ -71,11 +71,11 @@ class Launch:
             self._visit(sessions, job)
         for number, host in enumerate(job.hosts):
             self.show.note(f"{host.name} ({host.address}): {named(job.on(number))}")
-        ends = self._go(sessions, job, self.show.line)
-        if ends.culprit:
+        job_exit = self._go(sessions, job, self.show.line)
+        if job_exit.culprit:
             others = "; the others were ended" if job.size > 1 else ""
-            self.show.note(f"{ends.culprit}{others}")
-        return ends.status
+            self.show.note(f"{job_exit.culprit}{others}")
+        return job_exit.status
 
     def _checked(self, sessions: Sessions) -> Job:
         """The job with its addresses, if all hosts are fit for it."""
@@ -88,9 +88,9 @@ class Launch:
                 sent, began = time.time(), self.now()
                 answered = self._answer(sessions, number, "clock")
                 trips[number].append(Trip(sent, answered, time.time(), self.now() - began))
-        looks = [Look.from_plain(one, clock(trip)) for one, trip in zip(seen, trips, strict=True)]
-        job = with_addresses(self.job, looks)
-        if found := list(problems(job, looks)):
+        found_hosts = [HostInfo.from_plain(one, clock(trip)) for one, trip in zip(seen, trips, strict=True)]
+        job = with_addresses(self.job, found_hosts)
+        if found := list(problems(job, found_hosts)):
             raise UsageError("\n".join(found))
         return job
 
@@ -106,7 +106,7 @@ class Launch:
                 silent = [n for n in range(len(questions)) if n not in answers and n not in failed]
                 failed |= {n: f"{self._name(n)}: no answer within {_ANSWER_S:.0f} s" for n in silent}
             for event in events:
-                if isinstance(event, Over):
+                if isinstance(event, SessionEnded):
                     host = self.job.hosts[event.host]
                     failed[event.host] = why_no_agent(host, event.code, event.printed, self.job.python)
                 elif isinstance(event, Message) and event.kind == "look":
@@ -122,7 +122,7 @@ class Launch:
             for event in sessions.poll(left):
                 if isinstance(event, Message) and (event.host, event.kind) == (number, kind):
                     return event.what
-                if isinstance(event, Over):
+                if isinstance(event, SessionEnded):
                     raise UsageError(f"{self._name(event.host)}: the connection has ended: {event.printed}")
         raise UsageError(f"{self._name(number)}: no answer within {_ANSWER_S:.0f} s")
 
@@ -135,40 +135,40 @@ class Launch:
         def keep(rank: int, stream: int, text: str) -> None:
             (printed if (rank, stream) == (0, 1) else others).append(text)
 
-        ends = self._go(sessions, job.doctor(), keep)
+        job_exit = self._go(sessions, job.doctor(), keep)
         try:
             fine = self.show.doctor(json.loads("\n".join(printed)))
         except ValueError:
             why = "\n".join([*others[-20:], *printed[-20:]])
-            raise UsageError(f"`tweed doctor` has failed: {ends.culprit}\n{why}") from None
-        if not fine or ends.culprit:
+            raise UsageError(f"`tweed doctor` has failed: {job_exit.culprit}\n{why}") from None
+        if not fine or job_exit.culprit:
             raise UsageError(
                 "these hosts cannot train together yet: mend what is found above, or go on with --no-doctor"
             )
 
-    def _go(self, sessions: Sessions, job: Job, line: Callable[[int, int, str], None]) -> Ends:
+    def _go(self, sessions: Sessions, job: Job, line: Callable[[int, int, str], None]) -> JobExit:
         """Starts a job's ranks, and returns when all have ended, or one has failed."""
-        ends = Ends(job)
+        job_exit = JobExit(job)
         for number in range(len(job.hosts)):
             sessions.send(number, "run", job.order(number))
-        while (left := ends.poll(self.now())) != 0:
+        while (left := job_exit.poll(self.now())) != 0:
             for event in sessions.poll(left):
-                self._handle(event, ends, line)
-        if ends.culprit:
+                self._handle(event, job_exit, line)
+        if job_exit.culprit:
             for event in sessions.end():
-                self._handle(event, ends, line)
-        return ends
+                self._handle(event, job_exit, line)
+        return job_exit
 
-    def _handle(self, event: Event, ends: Ends, line: Callable[[int, int, str], None]) -> None:
+    def _handle(self, event: Event, job_exit: JobExit, line: Callable[[int, int, str], None]) -> None:
         match event:
             case Message(_, "line", (rank, stream, text)):
                 line(rank, stream, text)
             case Message(_, "ended", (rank, code)):
-                ends.handle_rank(rank, code, self.now())
-            case Noise(number, text):
+                job_exit.handle_rank(rank, code, self.now())
+            case UnmarkedOutput(number, text):
                 self.show.note(f"{self._name(number)}: {text}")
-            case Over(number, code, printed):
-                ends.handle_lost(
+            case SessionEnded(number, code, printed):
+                job_exit.handle_lost(
                     number, printed or f"its process has ended with exit code {code}", self.now()
                 )
             case _:

@@ -33,7 +33,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Noise:
+class UnmarkedOutput:
     """A line of a host that no rank has printed: of ssh, of a login shell, or the agent's own error."""
 
     host: int
@@ -41,7 +41,7 @@ class Noise:
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
+class SessionEnded:
     """A session has ended, with this exit code. `printed`: the last lines that were none of a rank's."""
 
     host: int
@@ -49,7 +49,7 @@ class Over:
     printed: str
 
 
-Event = Message | Noise | Over
+Event = Message | UnmarkedOutput | SessionEnded
 
 
 class _Session:
@@ -134,7 +134,7 @@ class Sessions:
         data = os.read(stream, _CHUNK_BYTES)
         lines = session.lines[stream].take(data) if data else session.lines[stream].rest()
         found = [_event(number, line, stream == session.answers) for line in lines]
-        session.printed += [event.text for event in found if isinstance(event, Noise)]
+        session.printed += [event.text for event in found if isinstance(event, UnmarkedOutput)]
         del session.printed[:-20]
         if data:
             return found
@@ -142,7 +142,7 @@ class Sessions:
         session.streams.discard(stream)
         if session.streams:
             return found
-        return [*found, Over(number, session.process.wait(), "\n".join(session.printed))]
+        return [*found, SessionEnded(number, session.process.wait(), "\n".join(session.printed))]
 
     def end(self) -> list[Event]:
         """Has all agents end their ranks, and tells what still came. Those that take too long are cut off."""
@@ -184,4 +184,4 @@ def _event(number: int, line: str, answer: bool) -> Event:
             message = json.loads(line)
             if isinstance(message, dict) and len(message) == 1:
                 return Message(number, *message.popitem())
-    return Noise(number, line)
+    return UnmarkedOutput(number, line)

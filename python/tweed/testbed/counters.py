@@ -15,7 +15,7 @@ from tweed.testbed.names import lost
 HEADER_BYTES, PAYLOAD_BYTES = 66, 1448
 #: Of what was sent, the share that may have been sent again.
 _AGAIN = 0.25
-#: What may be sent beside the payload: meetings, stores, figures.
+#: What may be sent beside the payload: rendezvous, stores, figures.
 ASIDE_BYTES = 2**20
 
 

@@ -4,15 +4,15 @@
     plan = Plan.drawn(8, {"kill": 500, "stop": 20}, seed=7, mean_s=0.5)    # equal for equal arguments
     str(plan)                                                              # can be read again
 
-The same plan is for processes that run (`tweed.testbed.struck`) and for virtual members
+The same plan is for processes that run (`tweed.testbed.fault_injector`) and for virtual members
 (`tweed.simulate.elastic`). A fault begins so many seconds, or steps, after the one before it has begun (the
 first: after the begin), and not before the members that it names are in: who is away cannot be struck.
 
     kill 0,2          SIGKILL, all of them at once
     stop 1 for 0.3s   SIGSTOP, then SIGCONT
     cut 0-2 for 1s    all packets between the two are lost; `cut 0>2`: those from 0 to 2. Live: in a testbed
-    clock 1 by -60s   sets the wall clock that a process sees. Live: of processes of `tweed.testbed.lives`
-    disk 1 for 2s     whatever it writes to a file fails. Live: see `Struck`
+    clock 1 by -60s   sets the wall clock that a process sees. Live: of processes of `tweed.testbed.restarts`
+    disk 1 for 2s     whatever it writes to a file fails. Live: see `FaultInjector`
 
 Virtual members have neither wall clocks nor files. What cannot be done is a `UsageError`, before anything is.
 """

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tweed.errors import NoTestbed
 from tweed.testbed.names import HUB
-from tweed.testbed.star import Command
+from tweed.testbed.star_network import Command
 
 _PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 _PACKAGES = {

@@ -25,11 +25,11 @@ from typing import Any, Self, cast
 
 from tweed.errors import DeadlineExceeded, TweedError, UsageError
 from tweed.forkserver import server
-from tweed.testbed import inside
-from tweed.testbed.bed import opened
-from tweed.testbed.ground import Ground
-from tweed.testbed.meetings import meetings
+from tweed.testbed import rank_process
+from tweed.testbed.host_network import HostNetwork
+from tweed.testbed.live_network import opened
 from tweed.testbed.network import Network
+from tweed.testbed.rendezvous import rendezvous
 
 
 class RankFailed(TweedError):
@@ -101,7 +101,7 @@ class Ranks:
         size: int,
         *args: Any,
         backend: str | None = None,
-        bed: Ground | None = None,
+        bed: HostNetwork | None = None,
     ) -> None:
         if size < 1:
             raise UsageError(f"cannot start {size} ranks: at least one is needed")
@@ -113,17 +113,19 @@ class Ranks:
         self._processes: list[ForkServerProcess] = []
         self._finalizer = weakref.finalize(self, _end, self._processes)
         server.start()
-        self._job = inside.Job(_import_root(fn), pickle.dumps((fn, args)))
-        with meetings(backend, bed) as meeting:
+        self._job = rank_process.Job(_import_root(fn), pickle.dumps((fn, args)))
+        with rendezvous(backend, bed) as of_rank:
             for rank in range(size):
-                self._processes.append(self._started(rank, meeting(rank)))
+                self._processes.append(self._started(rank, of_rank(rank)))
 
-    def _started(self, rank: int, meeting: inside.Meeting | None) -> ForkServerProcess:
+    def _started(self, rank: int, rendezvous: rank_process.Rendezvous | None) -> ForkServerProcess:
         context = multiprocessing.get_context("forkserver")
         ours, theirs = context.Pipe(duplex=False)
         home = None if self._bed is None else self._bed.home(rank)
-        task = inside.Task(rank, self.size, self._job, dict(os.environ) | server.ONE_THREAD, home, meeting)
-        process = context.Process(target=inside.enter, args=(theirs, task), name=f"rank {rank}")
+        task = rank_process.Task(
+            rank, self.size, self._job, dict(os.environ) | server.ONE_THREAD, home, rendezvous
+        )
+        process = context.Process(target=rank_process.enter, args=(theirs, task), name=f"rank {rank}")
         process.start()
         theirs.close()
         self._open[rank] = ours
@@ -265,7 +267,7 @@ def say(value: Any) -> None:
 
     Raises: UsageError outside a rank.
     """
-    inside.say(value)
+    rank_process.say(value)
 
 
 def _import_root(fn: Callable[..., Any]) -> str | None:
@@ -274,13 +276,13 @@ def _import_root(fn: Callable[..., Any]) -> str | None:
     return str(Path(path).parents[fn.__module__.count(".")]) if path else None
 
 
-def _event(rank: int, size: int, message: inside.Message) -> Event:
+def _event(rank: int, size: int, message: rank_process.Message) -> Event:
     match message:
-        case inside.Spoke(value):
+        case rank_process.Spoke(value):
             return Said(rank, value)
-        case inside.Returned(value):
+        case rank_process.Returned(value):
             return Ended(rank, value)
-        case inside.Raised(text, error, when):
+        case rank_process.Raised(text, error, when):
             return Failed(rank, f"rank {rank} of {size} failed:\n{text}", _revive(error), when)
 
 

@@ -49,7 +49,7 @@ def launch(settings: Settings, folder: RunFolder, show: Show) -> None:
                 _note_links(bed, folder, label, _exchanged(folder, label) - before)
 
 
-def _bed(settings: Settings) -> AbstractContextManager[testbed.Bed | None]:
+def _bed(settings: Settings) -> AbstractContextManager[testbed.LiveNetwork | None]:
     """A fresh network for one side."""
     links = settings.links
     return nullcontext() if links is None else testbed.opened(links, settings.ranks)
@@ -61,7 +61,7 @@ def _exchanged(folder: RunFolder, label: str) -> int:
     return int(rows[-1]["bytes_per_worker"] + rows[-1]["aside_bytes_per_worker"]) if rows else 0
 
 
-def _note_links(bed: testbed.Bed, folder: RunFolder, label: str, bytes_per_worker: int) -> None:
+def _note_links(bed: testbed.LiveNetwork, folder: RunFolder, label: str, bytes_per_worker: int) -> None:
     """Checks the links' own counters against the bytes computed, and keeps both.
 
     Workers are taken together: a schedule need not have each send as much, but no all-reduce sends less.

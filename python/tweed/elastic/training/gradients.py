@@ -23,7 +23,7 @@ class MemberGradients(GradientReducer):
     far the model's buffers have moved, each times the samples of the batch. So the mean has all that differs
     among members after a backward pass, and a step that counts leaves the same bits at all. Each batch begins
     with the buffers of the last step, so that statistics do not depend on how many there are. Of a model that
-    is spread over the processes of a replica each has the sum of its own part, and all that follows:
+    is spread over the processes of a sharded member each has the sum of its own part, and all that follows:
     `tweed.elastic.training.sharded_member` puts them together.
 
     Args:

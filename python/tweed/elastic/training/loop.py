@@ -19,13 +19,13 @@ from tweed.elastic.sums import Sum, WholeSums
 from tweed.elastic.training.buffers import WholeModel
 from tweed.elastic.training.checks import follows_models
 from tweed.elastic.training.closure import Closure
-from tweed.elastic.training.connect import MemberMeeting
+from tweed.elastic.training.connect import MemberRendezvous
 from tweed.elastic.training.ddp import DdpExchange
 from tweed.elastic.training.evaluations import MemberEvaluations
 from tweed.elastic.training.gradients import MemberGradients
 from tweed.elastic.training.movement import MemberMovement
 from tweed.elastic.training.rounds import MemberRounds
-from tweed.elastic.training.sharded_member import ReplicaRun
+from tweed.elastic.training.sharded_member import ShardedMemberRun
 from tweed.elastic.training.steps import MemberSteps, OptimizerSettings, filler_of
 from tweed.elastic.training.sums import PackedSums
 from tweed.errors import UsageError
@@ -38,7 +38,7 @@ class MemberLoop(ABC):
     """What both kinds of loop share.
 
     Args:
-      setup, meeting: of the run.
+      setup, rendezvous: of the run.
 
     Attributes:
       exchange: that the hooks of the run drive.
@@ -54,10 +54,11 @@ class MemberLoop(ABC):
     gradients: MemberGradients | MemberMovement
     every = 1
 
-    def __init__(self, setup: Setup[Ungrouped], meeting: MemberMeeting) -> None:
-        self._setup, self._replica, self._control = setup, meeting.replica, meeting.control
+    def __init__(self, setup: Setup[Ungrouped], rendezvous: MemberRendezvous) -> None:
+        self._setup, self._control = setup, rendezvous.control
+        self._sharded_member = rendezvous.sharded_member
         self._optimizers = list(setup.optimizers)
-        self.run: ElasticRun | ReplicaRun | None = None
+        self.run: ElasticRun | ShardedMemberRun | None = None
         self.trained: dict[str, Stateful] = {"model": WholeModel(setup.model)}
         self.kept: dict[str, Stateful] = {}
         self.closure: Closure | None = None
@@ -73,7 +74,7 @@ class MemberLoop(ABC):
 
     @abstractmethod
     def iterations(
-        self, run: ElasticRun | ReplicaRun, numel: int, at_most: int | None, began: Callable[[], None]
+        self, run: ElasticRun | ShardedMemberRun, numel: int, at_most: int | None, began: Callable[[], None]
     ) -> MemberSteps | MemberRounds:
         """What iterations are to what counts, of `numel` samples. `began` is called when a round begins."""
 
@@ -87,7 +88,7 @@ class MemberLoop(ABC):
 
     def begin(
         self, sampler: Sampler, options: tuple[int, Checkpoints | None, float]
-    ) -> ElasticRun | ReplicaRun:
+    ) -> ElasticRun | ShardedMemberRun:
         """The run, over the samples of `sampler`. Raises: UsageError if it has others."""
         if self.evaluates and sampler.per_member:
             raise UsageError(
@@ -106,7 +107,7 @@ class MemberLoop(ABC):
 
     def _made(
         self, begin: Sampler, options: tuple[int, Checkpoints | None, float]
-    ) -> ElasticRun | ReplicaRun:
+    ) -> ElasticRun | ShardedMemberRun:
         check_every, checkpoints, timeout_s = options
         total, terms = self._sums(), self._setup.terms
 
@@ -115,15 +116,15 @@ class MemberLoop(ABC):
             return ElasticRun(self._control, begin, keep, timeout_s, check_every, checkpoints, terms, total)
 
         keep, gradients = self.trained | self.kept, self.gradients
-        if self._replica is None:
+        if self._sharded_member is None:
             return made(keep)
-        return ReplicaRun(self._replica, gradients.sizes, gradients.like, keep, made)
+        return ShardedMemberRun(self._sharded_member, gradients.sizes, gradients.like, keep, made)
 
     def _sums(self) -> Sum:
         memory, own = self._setup.strategy.memory, self.gradients.buckets
         if memory is None:
             return self._whole_sums()
-        buckets = own if self._replica is None else self._replica.buckets(own)
+        buckets = own if self._sharded_member is None else self._sharded_member.buckets(own)
         return PackedSums(memory, buckets, self._setup.stats)
 
     def _buffers(self) -> list[Tensor]:
@@ -135,14 +136,14 @@ class MemberLoop(ABC):
     @property
     def _process(self) -> tuple[int, int]:
         """Which process of the member this is, of how many."""
-        return (0, 1) if self._replica is None else (self._replica.rank, self._replica.size)
+        return (0, 1) if (member := self._sharded_member) is None else (member.rank, member.size)
 
 
 class StepLoop(MemberLoop):
     """Gradients of a step are summed.
 
     Args:
-      setup, meeting: of the run.
+      setup, rendezvous: of the run.
       ddp: the model is in it; None: it is not.
       beside: what the run has beside gradients.
     """
@@ -152,11 +153,11 @@ class StepLoop(MemberLoop):
     def __init__(
         self,
         setup: Setup[Ungrouped],
-        meeting: MemberMeeting,
+        rendezvous: MemberRendezvous,
         ddp: DistributedDataParallel | None,
         beside: Beside,
     ) -> None:
-        super().__init__(setup, meeting)
+        super().__init__(setup, rendezvous)
 
         def made(groups: Any) -> MemberGradients:
             return MemberGradients(groups, self._buffers, self._position)
@@ -177,7 +178,7 @@ class StepLoop(MemberLoop):
         """Does nothing, as members have one model between steps."""
 
     def iterations(
-        self, run: ElasticRun | ReplicaRun, numel: int, at_most: int | None, began: Callable[[], None]
+        self, run: ElasticRun | ShardedMemberRun, numel: int, at_most: int | None, began: Callable[[], None]
     ) -> MemberSteps:
         if self.gradients.steps is not None:
             self.gradients.steps.end()
@@ -189,7 +190,7 @@ class StepLoop(MemberLoop):
         """Does nothing, as the model is that of the last step."""
 
     def _whole_sums(self) -> Sum:
-        if self._replica is not None:  # shards of several processes
+        if self._sharded_member is not None:  # shards of several processes
             return WholeSums(stats=self._setup.stats)
         return WholeSums(self.gradients.parts, self._setup.stats)
 
@@ -198,14 +199,14 @@ class RoundLoop(MemberLoop):
     """Movements of rounds of local steps are summed.
 
     Args:
-      setup, meeting: of the run.
+      setup, rendezvous: of the run.
       cadence: of its strategy.
     """
 
     gradients: MemberMovement
 
-    def __init__(self, setup: Setup[Ungrouped], meeting: MemberMeeting, cadence: LocalSteps) -> None:
-        super().__init__(setup, meeting)
+    def __init__(self, setup: Setup[Ungrouped], rendezvous: MemberRendezvous, cadence: LocalSteps) -> None:
+        super().__init__(setup, rendezvous)
         self.every = cadence.every
         counts, size = setup.context.end_exchange, setup.settings.bucket_bytes
         self.exchange = self.gradients = MemberMovement(
@@ -223,7 +224,7 @@ class RoundLoop(MemberLoop):
             )
 
     def iterations(
-        self, run: ElasticRun | ReplicaRun, numel: int, at_most: int | None, began: Callable[[], None]
+        self, run: ElasticRun | ShardedMemberRun, numel: int, at_most: int | None, began: Callable[[], None]
     ) -> MemberRounds:
         """Raises UsageError for `at_most`."""
         if at_most is not None:

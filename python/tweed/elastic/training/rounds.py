@@ -36,7 +36,7 @@ from torch.optim import Optimizer
 from tweed.elastic.run import ElasticRun
 from tweed.elastic.state import Stateful
 from tweed.elastic.training.movement import MemberMovement
-from tweed.elastic.training.sharded_member import ReplicaRun
+from tweed.elastic.training.sharded_member import ShardedMemberRun
 from tweed.elastic.training.steps import restore, snapshot
 from tweed.errors import Left, UsageError
 
@@ -67,7 +67,7 @@ class MemberRounds:
 
     def __init__(  # noqa: PLR0913 - what a loop needs of its run
         self,
-        run: ElasticRun | ReplicaRun,
+        run: ElasticRun | ShardedMemberRun,
         every: int,
         filler: tuple[int, ...],
         kept: Mapping[str, Stateful],

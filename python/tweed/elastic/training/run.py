@@ -25,7 +25,7 @@ from tweed.elastic.run import leaving
 from tweed.elastic.state import Stateful
 from tweed.elastic.training.checks import check_strategy
 from tweed.elastic.training.closure import Closure, forget
-from tweed.elastic.training.connect import MemberMeeting
+from tweed.elastic.training.connect import MemberRendezvous
 from tweed.elastic.training.data import Loader, check_loader, dealt
 from tweed.elastic.training.ddp import check_alone
 from tweed.elastic.training.loop import RoundLoop, StepLoop
@@ -78,14 +78,14 @@ class ElasticTraining(BaseRun):
             raise UsageError("elastic: members hold the same bits, buffers too: leave sync_buffers out")
         # Torch's default group, if there is one, is that of the processes which are one member.
         alone = ddp is not None or not dist.is_initialized()
-        self._meeting = meeting = MemberMeeting(elastic, None if alone else model, strategy)
-        setup = Setup(model, optimizer, strategy, meeting, settings, spread=True)
+        self._rendezvous = rendezvous = MemberRendezvous(elastic, None if alone else model, strategy)
+        setup = Setup(model, optimizer, strategy, rendezvous, settings, spread=True)
         self._terms = setup.terms
         self._loop: StepLoop | RoundLoop
         if isinstance(strategy.cadence, LocalSteps):
-            self._loop = RoundLoop(setup, meeting, strategy.cadence)
+            self._loop = RoundLoop(setup, rendezvous, strategy.cadence)
         else:
-            self._loop = StepLoop(setup, meeting, ddp, Beside(self._snapshot, self._take_back))
+            self._loop = StepLoop(setup, rendezvous, ddp, Beside(self._snapshot, self._take_back))
         super().__init__(setup, self._loop.exchange)
         if ddp is not None:
             self._no_ddp.remove()
@@ -118,12 +118,12 @@ class ElasticTraining(BaseRun):
     @property
     def rank(self) -> int | None:
         """The rank of this member among all, which changes with them; None: it is no member yet."""
-        return self.members.index(self._meeting.key) if self._meeting.key in self.members else None
+        return self.members.index(self._rendezvous.key) if self._rendezvous.key in self.members else None
 
     @property
     def address(self) -> str:
         """ "host:port" at which others join: `TWEED_JOIN`."""
-        return self._meeting.address
+        return self._rendezvous.address
 
     @property
     def left(self) -> bool:
@@ -214,13 +214,14 @@ class ElasticTraining(BaseRun):
           steps: of the whole run, those before this process came included; with local steps a whole number
             of rounds.
           batch: samples of a step, of all members together; the result does not depend on how many they are.
-          per_member: in its place, samples of a step of each member; of a replica, which is one, together.
+          per_member: in its place, samples of a step of each member; of a sharded member all
+            of its processes together.
           seed: of the order.
           at_most: samples of one batch here, for what memory there is: a share that is larger comes in
             several, and fewer members have larger ones. None: the whole share.
           first: what is to be done once with the model as it is, such as an evaluation: rank 0 calls it
-            before its part of a step, and its successor does if it is lost before that counts. Of a replica
-            all processes do.
+            before its part of a step, and its successor does if it is lost before that counts. Of a
+            sharded member all processes do.
           check_every: so many steps apart members compare all that they keep, by a digest; 0: never.
           checkpoints: where the run goes on from, and writes, each member its part.
           timeout_s: the longest that a collective, or the wait for other members, may take.
@@ -288,7 +289,7 @@ class ElasticTraining(BaseRun):
 
     def leave(self) -> None:
         """This process leaves in good order, as `ElasticRun.leave` has it; then `batches` ends."""
-        self._meeting.leave()
+        self._rendezvous.leave()
 
     def leaving_on(self, *signals: signal.Signals) -> AbstractContextManager[None]:
         """A body in which the first of these signals has this process leave, see `ElasticRun.leaving_on`."""
@@ -315,4 +316,4 @@ class ElasticTraining(BaseRun):
         super().detach()
         if self._loop.run is not None:
             self._loop.run.close()
-        self._meeting.close()
+        self._rendezvous.close()

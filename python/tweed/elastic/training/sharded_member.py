@@ -1,8 +1,8 @@
-"""A member that is several processes: a *replica*, over which FSDP2 spreads the model.
+"""A member that is several processes: a *sharded member*, over which FSDP2 spreads the model.
 
     other members <── sums of whole gradients ──> the first process <── torch's default group ──> the others
 
-The processes of a replica have torch's default group among themselves, for as long as the replica lives; each
+The processes of a sharded member have torch's default group among themselves, for as long as it lives; each
 has a shard of every parameter. The first one is the member: it has the links to other members, and runs
 `tweed.elastic.ElasticRun` with gradients and states that are put together of all shards. What it comes to, it
 says to the others, its *followers*, by an order:
@@ -17,12 +17,12 @@ says to the others, its *followers*, by an order:
 After an order all call the same collectives of the default group; between two orders followers only wait for
 the next. `contribute` and `result` need none: all processes call them.
 
-Losses: if a process of a replica is lost, the next collective of the default group fails at the others, and
-that ends the replica, which is then lost to the other members as a whole. A lost member is the first
+Losses: if one of the processes is lost, the next collective of the default group fails at the others, and
+that ends the sharded member, which is then lost to the other members as a whole. A lost member is the first
 process's to deal with; followers wait.
 
-What cannot happen: two processes of a replica are at different steps; a loss within a replica is taken for
-that of a member.
+What cannot happen: two processes of a sharded member are at different steps; a loss within one is taken for
+that of another member.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _NO_SHARDS = (
 )
 
 
-class Replica:
+class ShardedMember:
     """The processes of one member, among which this is one.
 
     Attributes:
@@ -80,7 +80,7 @@ class Replica:
             if mesh.ndim != 1 or mesh.size() != self.size:
                 raise UsageError(
                     f"elastic: parameter {name!r} is spread over a mesh of shape {tuple(mesh.shape)}, and "
-                    f"this replica has {self.size} processes, which deal samples among themselves: give "
+                    f"this sharded member has {self.size} processes, which partition samples: give "
                     "fully_shard() a mesh of one dimension over all of them"
                 )
             (placement,) = param.placements  # type: ignore[attr-defined]
@@ -94,19 +94,19 @@ class Replica:
 
     @contextmanager
     def meets(self) -> Iterator[None]:
-        """Calls of the default group: who is lost in them is of this replica."""
+        """Calls of the default group: who is lost in them is of this sharded member."""
         try:
             yield
         except DeadlineExceeded as error:
             raise TweedError(
-                "a process of this replica has waited for another one as long as torch's default group lets "
-                "it: give init_process_group() a longer timeout than others may let this replica wait. "
+                "a process of this sharded member has waited for another one as long as torch's default "
+                "group lets it: give init_process_group() a longer timeout than others may let it wait. "
                 f"{error}"
             ) from error
         except LOSSES as error:
             raise TweedError(
-                f"a process of this replica is lost, and the replica with it; start all of it again, and it "
-                f"joins the others: {error}"
+                f"a process of this sharded member is lost, and the whole member with it; start all of it "
+                f"again, and it joins the others: {error}"
             ) from error
 
     def led(
@@ -126,8 +126,8 @@ class Replica:
             found = act()
         except Exception as error:
             kind = type(error).__name__
-            text = f"the first process of this replica has failed: {kind}: {error}"
-            with suppress(TweedError):  # a process of this replica may be lost
+            text = f"the first process of this sharded member has failed: {kind}: {error}"
+            with suppress(TweedError):  # a process of this sharded member may be lost
                 self.told(("failed", *((kind, str(error)) if isinstance(error, TweedError) else ("", text))))
             raise
         self.told(("done", name, found))
@@ -140,8 +140,8 @@ class Replica:
                 return rest[1]
             if what == "done":
                 raise UsageError(
-                    f"the first process of this replica is at {rest[0]}, and this one at {name}: let all "
-                    "processes of a replica end their loops at one step"
+                    f"the first process of this sharded member is at {rest[0]}, and this one at {name}: let "
+                    "all its processes end their loops at one step"
                 )
             if what == "failed":
                 raise remade(*rest)
@@ -212,24 +212,24 @@ class Replica:
 class Whole:
     """At the first process: an object whose state is put together of all shards."""
 
-    def __init__(self, replica: Replica, name: str, kept: Stateful) -> None:
-        self._replica, self._name, self._kept = replica, name, kept
+    def __init__(self, sharded_member: ShardedMember, name: str, kept: Stateful) -> None:
+        self._sharded_member, self._name, self._kept = sharded_member, name, kept
 
     def state_dict(self) -> dict[str, Any]:
         """The state with whole tensors, to which all processes contribute."""
-        self._replica.told(("state", self._name))
-        return _whole(self._replica, self._kept)
+        self._sharded_member.told(("state", self._name))
+        return _whole(self._sharded_member, self._kept)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Loads a state with whole tensors at all processes."""
-        self._replica.told(("load", self._name))
-        load_whole(self._kept, self._replica.state(State(state)).tree)
+        self._sharded_member.told(("load", self._name))
+        load_whole(self._kept, self._sharded_member.state(State(state)).tree)
 
 
-def _whole(replica: Replica, kept: Stateful) -> dict[str, Any]:
+def _whole(sharded_member: ShardedMember, kept: Stateful) -> dict[str, Any]:
     """At the first process; at the others nothing of it stays."""
-    with replica.meets():
-        found: dict[str, Any] = whole(kept.state_dict(), keep=replica.leads)
+    with sharded_member.meets():
+        found: dict[str, Any] = whole(kept.state_dict(), keep=sharded_member.leads)
     return found
 
 
@@ -237,11 +237,11 @@ def _whole(replica: Replica, kept: Stateful) -> dict[str, Any]:
 _SEEN = ("counted", "members", "epochs", "changes", "paused_s", "samples", "position", "ahead", "replaced")
 
 
-class ReplicaRun:
-    """What `ElasticRun` is to a process, to each process of a replica. See the module.
+class ShardedMemberRun:
+    """What `ElasticRun` is to a process, to each process of a sharded member. See the module.
 
     Args:
-      replica: this process's.
+      sharded_member: this process's.
       sizes: elements of the gradients here; and of what follows them in a contribution, which is as long at
         all processes.
       like: of the type of contributions.
@@ -254,20 +254,20 @@ class ReplicaRun:
 
     def __init__(
         self,
-        replica: Replica,
+        sharded_member: ShardedMember,
         sizes: tuple[int, int],
         like: Tensor,
         keep: Mapping[str, Stateful],
         made: Callable[[Mapping[str, Stateful]], ElasticRun],
     ) -> None:
-        self._replica, self._keep = replica, dict(keep)
+        self._sharded_member, self._keep = sharded_member, dict(keep)
         (self._shard, self._rest), self._like = sizes, like
-        self._shards: list[int] = replica.each(self._shard)
+        self._shards: list[int] = sharded_member.each(self._shard)
         self._run: ElasticRun | None = None
         self._first: Callable[[], None] = lambda: None
 
         def begin() -> None:
-            self._run = made({name: Whole(replica, name, one) for name, one in self._keep.items()})
+            self._run = made({name: Whole(sharded_member, name, one) for name, one in self._keep.items()})
 
         self.counted: int
         self._finite = True
@@ -283,7 +283,7 @@ class ReplicaRun:
         self._led("the begin of the run", begin)
 
     def due(self, first: Callable[[], None] | None = None) -> list[int] | None:
-        """The samples that are due, of all processes of the replica, as `ElasticRun.due` has them."""
+        """The samples that are due, of all processes of the sharded member, as `ElasticRun.due` has them."""
         if first is not None:
             self._first = first
 
@@ -309,10 +309,10 @@ class ReplicaRun:
         follows it."""
         shard, rest = total.split_with_sizes([self._shard, self._rest])
         # What follows are means, of which each process has its own; and whether it wants to leave.
-        rest = torch.cat([rest / self._replica.size, rest.new_tensor([self._replica.leaves])])
-        rest = self._replica.summed(rest)
-        shards = self._replica.gathered(shard, max(self._shards))
-        if self._replica.leads:
+        rest = torch.cat([rest / self._sharded_member.size, rest.new_tensor([self._sharded_member.leaves])])
+        rest = self._sharded_member.summed(rest)
+        shards = self._sharded_member.gathered(shard, max(self._shards))
+        if self._sharded_member.leads:
             each = [one[:numel] for one, numel in zip(shards, self._shards, strict=True)]
             self._own.contribute(torch.cat([*each, rest[:-1]]), samples)
             if rest[-1]:
@@ -321,13 +321,13 @@ class ReplicaRun:
     def result(self) -> Tensor:
         """The mean, as `ElasticRun.result` has it: this process's shard of it, and what follows that."""
         shards, rest = list[Tensor](), self._like.new_empty(self._rest + 2)
-        if self._replica.leads:
+        if self._sharded_member.leads:
             own, before = self._own, self._own.counted
             *shards, rest = own.result().split_with_sizes([*self._shards, self._rest])
             seen = [own.is_finite(sum(self._shards)), own.counted - before]
             rest = torch.cat([rest, rest.new_tensor(seen)])
-        mine = self._replica.scattered(shards, max(self._shards), self._like)
-        rest = self._replica.sent(rest)
+        mine = self._sharded_member.scattered(shards, max(self._shards), self._like)
+        rest = self._sharded_member.sent(rest)
         finite, counted = rest[-2:].tolist()
         self._finite, self.counted = bool(finite), self.counted + int(counted)
         return torch.cat([mine[: self._shard], rest[:-2]])
@@ -363,18 +363,18 @@ class ReplicaRun:
 
         orders: dict[str, Callable[..., None]]
         orders = {"state": self._gather, "load": self._load, "first": lambda: self._first()}
-        found, seen = self._replica.led(name, acted, orders)
+        found, seen = self._sharded_member.led(name, acted, orders)
         for at, value in seen.items():
             setattr(self, at, value)
         return found
 
     def _gather(self, name: str) -> None:
-        _whole(self._replica, self._keep[name])
+        _whole(self._sharded_member, self._keep[name])
 
     def _load(self, name: str) -> None:
-        load_whole(self._keep[name], self._replica.state(None).tree)
+        load_whole(self._keep[name], self._sharded_member.state(None).tree)
 
     def _do_first(self) -> None:
-        self._replica.told(("first",))
-        with self._replica.meets():  # a forward pass meets the others
+        self._sharded_member.told(("first",))
+        with self._sharded_member.meets():  # a forward pass meets the others
             self._first()

@@ -30,7 +30,7 @@ from torch.optim import Optimizer
 
 from tweed.elastic.run import ElasticRun
 from tweed.elastic.state import Stateful
-from tweed.elastic.training.sharded_member import ReplicaRun
+from tweed.elastic.training.sharded_member import ShardedMemberRun
 from tweed.errors import Left, UsageError
 
 #: Samples of a batch that is thrown away: two, as layers such as batch norm cannot go with one.
@@ -63,7 +63,7 @@ class MemberSteps:
 
     def __init__(
         self,
-        run: ElasticRun | ReplicaRun,
+        run: ElasticRun | ShardedMemberRun,
         numel: int,
         at_most: int | None,
         kept: Mapping[str, Stateful],

@@ -1,7 +1,7 @@
 """Members in a testbed that faults befall, one after the other: how late the next step is; what a join costs.
 
-Each rank's life is a child process (`tweed.testbed.lives`); gradients are computed by a sleep. Times are of
-the system's monotonic clock, so those of one process can be taken from those of another.
+Each rank's life is a child process (`tweed.testbed.restarts`); gradients are computed by a sleep. Times are
+of the system's monotonic clock, so those of one process can be taken from those of another.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tweed.elastic.state import State, Stateful, of_objects
 from tweed.files import write_atomic
 from tweed.systems.elastic.watched import Step, Watched, Written, control
 from tweed.testbed import Network, Ranks, opened
-from tweed.testbed.bed import Bed
+from tweed.testbed.fault_injector import FaultInjector
 from tweed.testbed.faults import Plan
-from tweed.testbed.lives import lived
-from tweed.testbed.struck import Struck
+from tweed.testbed.live_network import LiveNetwork
+from tweed.testbed.restarts import restarted
 
 NETWORK = Network.parse("rate=100mbit")
 #: Members that give a state to another one, which hears more than four of them can send.
@@ -122,21 +122,23 @@ def lateness(
             yield from _struck(Watched(started, job.folder, workers), bed, workers, strikes)
 
 
-def _struck(watched: Watched, bed: Bed, workers: int, strikes: Sequence[Strike]) -> Iterator[dict[str, Any]]:
+def _struck(
+    watched: Watched, bed: LiveNetwork, workers: int, strikes: Sequence[Strike]
+) -> Iterator[dict[str, Any]]:
     plain: list[float] = []
     late: dict[str, list[tuple[Step, Step, float]]] = {}
     since = 0.0
     for strike in strikes:
         watched.settled(workers, since)
         plain += [step.end - step.begin for step in watched.steps(0)[-3:]]
-        with Struck(strike.plan, bed.size, watched.pid, bed=bed, folder=watched.folder) as struck:
-            watched.wait(lambda struck=struck: struck.turn(0) is not None)  # type: ignore[misc]
-            since = struck.log[0][0]
-            while struck.turn(0) is not None:
+        with FaultInjector(strike.plan, bed.size, watched.pid, bed=bed, folder=watched.folder) as injector:
+            watched.wait(lambda injector=injector: injector.turn(0) is not None)  # type: ignore[misc]
+            since = injector.log[0][0]
+            while injector.turn(0) is not None:
                 pass  # those of the same moment
             first = watched.counted_without(strike.lost, workers, since)
             before = watched.before([rank for rank in range(workers) if rank not in strike.lost], since)
-            watched.wait(lambda struck=struck: struck.turn(0) is None and struck.done)  # type: ignore[misc]
+            watched.wait(lambda injector=injector: injector.turn(0) is None and injector.done)  # type: ignore[misc]
         since = max(since, time.monotonic() if strike.what in ("stop", "cut") else since)
         watched.settled(workers, since, 1)
         late.setdefault(strike.what, []).append((before, first, time.monotonic() - since))
@@ -199,7 +201,7 @@ def member(rank: int, size: int, job: Job) -> Any:
     """Its lives; a rank that is no founder begins when it is told to."""
     while rank >= job.founders and not (job.folder / "join").exists():
         time.sleep(0.05)
-    return lived(_life, job.folder, rank, job)
+    return restarted(_life, job.folder, rank, job)
 
 
 def _life(life: int, rank: int, job: Job) -> tuple[float, float, bytes]:

@@ -22,7 +22,7 @@ from tweed.files import write_atomic
 from tweed.systems.elastic.contenders import Timeouts
 from tweed.systems.elastic.member_runs import Job
 from tweed.systems.elastic.watched import Written
-from tweed.testbed.lives import lived
+from tweed.testbed.restarts import restarted
 
 
 def is_there() -> bool:
@@ -37,7 +37,7 @@ def program(timeouts: Timeouts) -> Callable[..., Any]:
 
 def _member(rank: int, size: int, job: Job, timeouts: Timeouts) -> Any:
     if rank < job.founders:
-        return lived(_life, job.folder, rank, job, timeouts)
+        return restarted(_life, job.folder, rank, job, timeouts)
     from torchft.coordination import LighthouseServer
 
     host = os.environ["TWEED_HOST"]

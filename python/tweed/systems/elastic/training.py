@@ -20,9 +20,9 @@ from tweed.elastic.change import Change
 from tweed.elastic.state import Stateful
 from tweed.systems.elastic.watched import Step, Watched, Written, control, strike
 from tweed.testbed import Ranks
+from tweed.testbed.fault_injector import FaultInjector
 from tweed.testbed.faults import Plan
-from tweed.testbed.lives import lived
-from tweed.testbed.struck import Struck
+from tweed.testbed.restarts import restarted
 from tweed.train.shard import Shard
 
 BATCH = 64
@@ -142,7 +142,7 @@ def compared(members: int, plan: Plan, dtype: torch.dtype, task: str) -> dict[st
         folder = Path(name)
         with Ranks(_rank, members, folder, dtype, task) as ranks:
             watched = Watched(ranks, folder)
-            strike(watched, Struck(plan, members, watched.pid, folder=folder), members, _AWAY)
+            strike(watched, FaultInjector(plan, members, watched.pid, folder=folder), members, _AWAY)
             ended = watched.end()
             steps = watched.steps(SPARED)
     spared = ended[SPARED]
@@ -190,7 +190,7 @@ def _apart(some: Sequence[float], others: Sequence[float]) -> float:
 
 
 def _rank(rank: int, size: int, folder: Path, dtype: torch.dtype, task: str) -> Any:
-    return lived(_life, folder, rank, size, folder, dtype, task)
+    return restarted(_life, folder, rank, size, folder, dtype, task)
 
 
 def _life(life: int, rank: int, size: int, folder: Path, dtype: torch.dtype, task: str) -> Trained:

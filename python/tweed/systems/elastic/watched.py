@@ -15,9 +15,9 @@ from tweed.elastic import Control, Elastic, join, start
 from tweed.exchange.store import join_place, open_store, reach_store, split_place
 from tweed.files import write_atomic
 from tweed.testbed import Failed, RankFailed, Ranks
+from tweed.testbed.fault_injector import FaultInjector
 from tweed.testbed.faults import Fault
-from tweed.testbed.lives import pid
-from tweed.testbed.struck import Struck
+from tweed.testbed.restarts import pid
 
 _LOOK_S, _PATIENCE_S = 0.02, 120.0
 #: Who has ended no step for so long is away, or stopped.
@@ -170,7 +170,7 @@ class Watched:
         return self.ranks.join(_PATIENCE_S)
 
 
-def strike(watched: Watched, struck: Struck, members: int, away: float) -> None:
+def strike(watched: Watched, injector: FaultInjector, members: int, away: float) -> None:
     """Lets all faults befall members; each waits until those whom it befalls are in, and as many others that
     at most this share of the members is away then. Who was struck is in again when it has ended a step.
     Returns when all are in again, and have made some steps together."""
@@ -189,12 +189,12 @@ def strike(watched: Watched, struck: Struck, members: int, away: float) -> None:
         return found.issuperset(fault.members) and gone <= max(most, len(fault.members))
 
     def turned() -> bool:
-        fault = struck.turn(watched.counted(), ready)
+        fault = injector.turn(watched.counted(), ready)
         if fault is not None:
             struck_s.update(dict.fromkeys(fault.members, time.monotonic()))
-        return fault is not None or struck.done
+        return fault is not None or injector.done
 
-    with struck:
-        while not struck.done:
+    with injector:
+        while not injector.done:
             watched.wait(turned)
     watched.settled(members, time.monotonic())

@@ -23,7 +23,7 @@ from tweed.ray.installed import require_ray
 from tweed.systems.hoplite.sides import COLLECTIVES, Worker, delete, right, round_of
 from tweed.testbed import Network, opened
 from tweed.testbed.counters import HEADER_BYTES, PAYLOAD_BYTES
-from tweed.testbed.raylets import STORE_BYTES, raylets
+from tweed.testbed.ray_cluster import STORE_BYTES, ray_cluster
 
 #: Of a link: such that the processors of the machine, which all raylets share, are no bottleneck; and of each
 #: of more nodes than that.
@@ -90,7 +90,7 @@ def in_cluster(nodes: int, driver: str, words: Sequence[str]) -> Iterator[Mappin
 
     Raises: NoTestbed where namespaces cannot be made; UsageError where Ray is missing.
     """
-    with opened(Network.parse(f"rate={rate_mbit(nodes)}mbit"), nodes) as bed, raylets(bed) as cluster:
+    with opened(Network.parse(f"rate={rate_mbit(nodes)}mbit"), nodes) as bed, ray_cluster(bed) as cluster:
         yield from _lines(cluster.command(0, *PROGRAM, driver, cluster.address, *words))
 
 

@@ -1,9 +1,9 @@
 """Does to processes that run what a plan of faults says.
 
-    struck = Struck(plan, members, lambda member: pid(folder, member), bed=bed, folder=folder)
-    with struck:
-        while not struck.done:
-            struck.turn(step, ready)
+    injector = FaultInjector(plan, members, lambda member: pid(folder, member), bed=bed, folder=folder)
+    with injector:
+        while not injector.done:
+            injector.turn(step, ready)
 
 The processes go on by themselves; `turn` is called again and again, and never waits. Leaving the block ends
 faults that last: who is stopped goes on, links and disks are as they were.
@@ -20,12 +20,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from tweed.testbed import lives
-from tweed.testbed.bed import Bed
+from tweed.testbed import restarts
 from tweed.testbed.faults import Fault, Kind, Plan, Progress
+from tweed.testbed.live_network import LiveNetwork
 
 
-class Struck:
+class FaultInjector:
     """See the module. A context manager.
 
     Args:
@@ -33,7 +33,7 @@ class Struck:
       members: numbers of members are below it.
       pid: of a member's process, by its number.
       bed: where they live, for cuts. Its ranks are the members.
-      folder: of their lives (`tweed.testbed.lives`), for clocks.
+      folder: of their lives (`tweed.testbed.restarts`), for clocks.
       full_disks: they write to no files but those that are to fail.
 
     Attributes:
@@ -49,7 +49,7 @@ class Struck:
         members: int,
         pid: Callable[[int], int],
         *,
-        bed: Bed | None = None,
+        bed: LiveNetwork | None = None,
         folder: Path | None = None,
         full_disks: bool = False,
     ) -> None:
@@ -109,7 +109,7 @@ class Struck:
                     self._bed.cut_way(*way)
             case "clock":
                 assert self._folder is not None
-                lives.set_clock(self._folder, fault.members[0], fault.seconds)
+                restarts.set_clock(self._folder, fault.members[0], fault.seconds)
 
     def _end(self, fault: Fault) -> None:
         match fault.kind:

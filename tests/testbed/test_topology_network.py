@@ -13,9 +13,9 @@ from tests.testbed.test_namespaces import living_in
 from tweed.collective import topology
 from tweed.collective.topology import Topology, Wire
 from tweed.errors import UsageError
-from tweed.testbed import LinkedBed, Network, Ranks, linked, opened
+from tweed.testbed import LiveTopologyNetwork, Network, Ranks, linked, opened
 from tweed.testbed.names import HUB, toward
-from tweed.testbed.wires import Wires, commands
+from tweed.testbed.topology_network import TopologyNetwork, commands
 
 NUMEL = 50_000
 FAST, LATE = Wire(12_500_000, 50e-6), Wire(12_500_000, 20e-3)
@@ -29,20 +29,20 @@ def sum_over_ranks(rank: int, size: int) -> tuple[float, set[str]]:
 
 
 def test_links_are_built_as_the_topology_says() -> None:
-    wires = Wires(Topology(2, [(0, 1, 1_000_000, 2e-3), (1, 0, 3_000_000, 1e-6)]))
-    text = [" ".join((*command.words, command.text)) for command in commands(wires, [7, 8], "reno")]
+    network = TopologyNetwork(Topology(2, [(0, 1, 1_000_000, 2e-3), (1, 0, 3_000_000, 1e-6)]))
+    text = [" ".join((*command.words, command.text)) for command in commands(network, [7, 8], "reno")]
     assert [line for line in text if "rate 8000000bit" in line and "dev to1" in line]
     assert [line for line in text if "rate 24000000bit" in line and "dev to0" in line]
     assert [line for line in text if "congctl reno" in line]
-    assert wires.ports == {(0, 1): 0, (1, 0): 1}, "a link is in the hub if one of its directions is late"
+    assert network.ports == {(0, 1): 0, (1, 0): 1}, "a link is in the hub if one of its directions is late"
 
 
 def test_ways_between_ranks_are_the_fewest_links() -> None:
-    wires = Wires(topology.mesh(2, 2, wire=FAST))
-    assert not wires.ports
-    built = {command.place: command.text for command in commands(wires, [1, 2, 3, 4], "cubic")}
+    network = TopologyNetwork(topology.mesh(2, 2, wire=FAST))
+    assert not network.ports
+    built = {command.place: command.text for command in commands(network, [1, 2, 3, 4], "cubic")}
     assert HUB not in built
-    text = "".join(command.text for command in commands(wires, [1, 2, 3, 4], "cubic") if command.place == 0)
+    text = "".join(command.text for command in commands(network, [1, 2, 3, 4], "cubic") if command.place == 0)
     assert f"route add 10.77.0.4/32 via 10.77.0.2 dev {toward(1)} onlink" in text
 
 
@@ -66,7 +66,7 @@ def test_a_star_is_a_topology_with_a_switch() -> None:
     assert (star.ranks, star.nodes) == (2, 3)
     up, slow, down = (12_500_000, 0.02, 1), (1_250_000, 0.02, 1), (12_500_000, 0.0, 1)
     assert set(star.links) == {(0, 2, *up), (1, 2, *slow), (2, 0, *down), (2, 1, *down)}
-    assert len(Wires(star).ports) == 4, "it can be built like any other"
+    assert len(TopologyNetwork(star).ports) == 4, "it can be built like any other"
     with pytest.raises(UsageError, match="the link of rank 0 has no rate"):
         Network().topology(2)
 
@@ -113,7 +113,7 @@ def test_a_late_link_is_late_and_nothing_is_left() -> None:
     assert living_in(spaces) == []
 
 
-def assert_carried(bed: LinkedBed, least: int) -> None:
+def assert_carried(bed: LiveTopologyNetwork, least: int) -> None:
     """Every link has carried something, and all together at least as much as an all-reduce must."""
     sent = {pair: counted.sent_bytes for pair, counted in bed.carried().items()}
     assert all(sent.values())

@@ -12,7 +12,7 @@ from tests.testbed.test_namespaces import living_in
 from tests.testbed.test_ranks import gone, words_of_killed
 from tweed.errors import NoTestbed, UsageError
 from tweed.ray import installed
-from tweed.testbed import Network, opened, raylets
+from tweed.testbed import Network, opened, ray_cluster
 
 #: Leaves a process behind, as `ray start` does.
 STANDS_IN = ("sh", "-c", "setsid sleep 3600 >/dev/null 2>&1 & sleep 0")
@@ -21,13 +21,13 @@ STANDS_IN = ("sh", "-c", "setsid sleep 3600 >/dev/null 2>&1 & sleep 0")
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Something that starts in no time."""
-    monkeypatch.setattr(raylets, "require_ray", lambda: None)
-    monkeypatch.setattr(raylets, "_START", STANDS_IN)
+    monkeypatch.setattr(ray_cluster, "require_ray", lambda: None)
+    monkeypatch.setattr(ray_cluster, "_START", STANDS_IN)
 
 
 def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installed, "version", lambda: None)
-    with pytest.raises(UsageError, match=r"pip install .*\[ray\]'"), raylets.raylets(None):  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"pip install .*\[ray\]'"), ray_cluster.ray_cluster(None):  # type: ignore[arg-type]
         pass
 
 
@@ -35,7 +35,7 @@ def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch)
 def test_nodes_end_with_their_block_and_one_can_be_killed_before() -> None:
     with opened(Network(), 2) as bed:
         spaces = [{host.namespace} for host in bed.hosts]
-        with raylets.raylets(bed) as cluster:
+        with ray_cluster.ray_cluster(bed) as cluster:
             assert all(len(living_in(space)) > 2 for space in spaces)
             cluster.kill(1)
             assert gone([pid for pid in living_in(spaces[1]) if pid != bed._namespaces.holder(1)])
@@ -48,7 +48,7 @@ def test_a_command_runs_on_its_node(tmp_path: Path) -> None:
     program = (
         "import os; print(os.getcwd(), os.environ['TWEED_HOST'], os.listdir('/tmp/ray'), os.getpid() < 100)"
     )
-    with opened(Network(), 2) as bed, raylets.raylets(bed) as cluster:
+    with opened(Network(), 2) as bed, ray_cluster.ray_cluster(bed) as cluster:
         words = cluster.command(1, sys.executable, "-c", program, folder=tmp_path)
         said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     assert said.split() == [str(tmp_path), "10.77.0.2", "['start.log']", "True"]
@@ -57,11 +57,11 @@ def test_a_command_runs_on_its_node(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("namespaces", "stand_in")
 def test_a_node_that_does_not_start_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(raylets, "_START", ("sh", "-c", "echo no such thing; exit 3"))
+    monkeypatch.setattr(ray_cluster, "_START", ("sh", "-c", "echo no such thing; exit 3"))
     with opened(Network(), 1) as bed:
         with (
             pytest.raises(NoTestbed, match="raylet of rank 0 does not start: no such thing"),
-            raylets.raylets(bed),
+            ray_cluster.ray_cluster(bed),
         ):
             pass
         assert living_in({bed.hosts[0].namespace}) == [bed._namespaces.holder(0)]
@@ -71,10 +71,11 @@ LAUNCHER = """
 import os, signal
 from pathlib import Path
 from tests.testbed.test_namespaces import living_in
-from tweed.testbed import Network, opened, raylets
+from tweed.testbed import Network, opened
+from tweed.testbed import ray_cluster
 
-raylets.require_ray = lambda: None
-raylets._START = {start!r}
+ray_cluster.require_ray = lambda: None
+ray_cluster._START = {start!r}
 with opened(Network(), 1) as bed:
     space = {{bed.hosts[0].namespace}}
     def tell():
@@ -85,7 +86,7 @@ with opened(Network(), 1) as bed:
     if {at_once}:
         signal.signal(signal.SIGALRM, lambda *_: tell())
         signal.setitimer(signal.ITIMER_REAL, 0.1)
-    with raylets.raylets(bed):
+    with ray_cluster.ray_cluster(bed):
         tell()
 """
 

@@ -12,10 +12,10 @@ from typing import TypeVar
 
 from tweed.collective.topology import Topology
 from tweed.testbed.emulator import Emulator
-from tweed.testbed.inside import Home
 from tweed.testbed.names import INTERFACE, address
 from tweed.testbed.namespaces import Namespaces, held, require
-from tweed.testbed.star import Command
+from tweed.testbed.rank_process import Home
+from tweed.testbed.star_network import Command
 
 _FIRST_STORE_PORT = 29500
 
@@ -34,7 +34,7 @@ class Host:
     namespace: str
 
 
-class Ground(ABC):
+class HostNetwork(ABC):
     """Hosts by rank, for `Ranks` to live in.
 
     Attributes:
@@ -96,7 +96,7 @@ class Ground(ABC):
         return self._namespaces.inside(rank, *words)
 
 
-B = TypeVar("B", bound=Ground)
+B = TypeVar("B", bound=HostNetwork)
 
 
 @contextmanager

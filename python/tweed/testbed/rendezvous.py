@@ -6,12 +6,12 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tweed.testbed.ground import Ground
-from tweed.testbed.inside import Meeting
+from tweed.testbed.host_network import HostNetwork
+from tweed.testbed.rank_process import Rendezvous
 
 
 @contextmanager
-def meetings(backend: str | None, bed: Ground | None) -> Iterator[Callable[[int], Meeting | None]]:
+def rendezvous(backend: str | None, bed: HostNetwork | None) -> Iterator[Callable[[int], Rendezvous | None]]:
     """Gives a function from a rank to its way into a process group of `backend`; None for no group.
 
     Without a bed the socket of the ranks' store is opened here, on the loopback interface, so that it listens
@@ -20,9 +20,9 @@ def meetings(backend: str | None, bed: Ground | None) -> Iterator[Callable[[int]
     if backend is None:
         yield lambda rank: None
     elif bed is not None:
-        meeting = Meeting(backend, bed.hosts[0].address, bed.store_port(), None)
-        yield lambda rank: meeting
+        shared = Rendezvous(backend, bed.hosts[0].address, bed.store_port(), None)
+        yield lambda rank: shared
     else:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
-            yield lambda rank: Meeting(backend, "127.0.0.1", port, listener if rank == 0 else None)
+            yield lambda rank: Rendezvous(backend, "127.0.0.1", port, listener if rank == 0 else None)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tweed.errors import NoTestbed
 from tweed.ray.installed import require_ray
-from tweed.testbed.ground import Ground
+from tweed.testbed.host_network import HostNetwork
 from tweed.testbed.namespaces import program, require
 
 #: Where the head of a cluster, rank 0, listens.
@@ -43,14 +43,14 @@ _START = (sys.executable, "-c", "from ray.scripts.scripts import main; main()", 
 _LEAN = ("--disable-usage-stats", "--no-monitor", "--include-log-monitor", "false")
 
 
-class Raylets:
-    """A Ray cluster in a testbed: its head at rank 0, a node at each other rank. Made by `raylets`.
+class RayCluster:
+    """A Ray cluster in a testbed: its head at rank 0, a node at each other rank. Made by `ray_cluster`.
 
     Attributes:
       address: of the head, as `ray.init` takes it on any node.
     """
 
-    def __init__(self, bed: Ground, cpus: int) -> None:
+    def __init__(self, bed: HostNetwork, cpus: int) -> None:
         self.address = f"{bed.hosts[0].address}:{PORT}"
         self._bed, self._cpus = bed, cpus
         # All that asks anything of this cluster must know it; another cluster's processes do not.
@@ -128,7 +128,7 @@ def _first(node: subprocess.Popen[bytes]) -> int:
 
 
 @contextmanager
-def raylets(bed: Ground, cpus: int = 1) -> Iterator[Raylets]:
+def ray_cluster(bed: HostNetwork, cpus: int = 1) -> Iterator[RayCluster]:
     """Starts a raylet at every rank of a testbed, one after the other, and ends them after the block.
 
     Args:
@@ -143,13 +143,13 @@ def raylets(bed: Ground, cpus: int = 1) -> Iterator[Raylets]:
 
     Example, where namespaces can be made:
 
-        with opened(Network(), 3) as bed, raylets(bed) as cluster:
+        with opened(Network(), 3) as bed, ray_cluster(bed) as cluster:
             subprocess.run(cluster.command(0, "python", "driver.py", cluster.address), check=True)
     """
     require_ray()
     require(["unshare", "nsenter"])
     _SCRATCH.mkdir(exist_ok=True)
-    cluster = Raylets(bed, cpus)
+    cluster = RayCluster(bed, cpus)
     try:
         for rank in range(bed.size):
             cluster.start(rank)

@@ -35,7 +35,7 @@ class Home:
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class Rendezvous:
     """Where ranks meet: a store at this address, made by rank 0 from `listener` if it is given."""
 
     backend: str
@@ -68,7 +68,7 @@ class Task:
     job: Job
     environment: dict[str, str]
     home: Home | None
-    meeting: Meeting | None
+    rendezvous: Rendezvous | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,32 +181,32 @@ def _pickled(error: BaseException) -> bytes:
 
 @contextmanager
 def _group(task: Task) -> Iterator[None]:
-    """Holds a default process group, if the task has a meeting. After an error the process's end ends it."""
+    """Holds a default process group, if the task has a rendezvous. After an error the process ends it."""
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    if task.meeting is None:
+    if task.rendezvous is None:
         yield
         return
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    store = _store(task.meeting, task)
-    dist.init_process_group(task.meeting.backend, store=store, rank=task.rank, world_size=task.size)
+    store = _store(task.rendezvous, task)
+    dist.init_process_group(task.rendezvous.backend, store=store, rank=task.rank, world_size=task.size)
     yield
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
-def _store(meeting: Meeting, task: Task) -> Any:
+def _store(rendezvous: Rendezvous, task: Task) -> Any:
     from torch._C._distributed_c10d import TCPStore
 
-    listener, is_master = meeting.listener, task.rank == 0
+    listener, is_master = rendezvous.listener, task.rank == 0
     if listener is None and not is_master:
-        _wait_for(meeting)
+        _wait_for(rendezvous)
     with _no_names():
         return TCPStore(
-            meeting.address,
-            meeting.port,
+            rendezvous.address,
+            rendezvous.port,
             task.size,
             is_master=is_master,
             wait_for_workers=False,
@@ -214,11 +214,11 @@ def _store(meeting: Meeting, task: Task) -> Any:
         )
 
 
-def _wait_for(meeting: Meeting) -> None:
+def _wait_for(rendezvous: Rendezvous) -> None:
     """Returns when the store listens. Torch itself would only try again after a second."""
     while True:
         try:
-            socket.create_connection((meeting.address, meeting.port)).close()
+            socket.create_connection((rendezvous.address, rendezvous.port)).close()
             return
         except ConnectionRefusedError:
             time.sleep(0.01)

@@ -21,7 +21,7 @@ from tweed.errors import UsageError
 from tweed.testbed.link import QUEUE_MS
 from tweed.testbed.names import HUB, INTERFACE, MOST_RANKS, address, toward
 from tweed.testbed.shaping import token_bucket
-from tweed.testbed.star import NO_OFFLOADS, Command, batch
+from tweed.testbed.star_network import NO_OFFLOADS, Command, batch
 
 #: Shorter latencies are not emulated: the machine's own is about as long.
 LEAST_DELAY_S = 500e-6
@@ -34,7 +34,7 @@ _SETTINGS = {"ip_forward": 1, "tcp_slow_start_after_idle": 0}
 
 
 @dataclass(frozen=True)
-class Wires:
+class TopologyNetwork:
     """A topology as a testbed sees it.
 
     Raises: UsageError for what cannot be built: a one-way link, too many nodes, a flat network without links.
@@ -80,29 +80,31 @@ class Wires:
         return {pair: number for number, pair in enumerate(kept)}
 
 
-def commands(wires: Wires, holders: Sequence[int], congestion: str) -> list[Command]:
+def commands(network: TopologyNetwork, holders: Sequence[int], congestion: str) -> list[Command]:
     """All commands in the order in which they are run.
 
     Args:
       holders: by node, the id of a process in its namespace.
       congestion: the kernel's congestion control of all TCP connections.
     """
-    nodes = range(wires.topology.nodes)
-    build = [Command(HUB, ("ip", "-batch", "-"), _delayed(wires, holders))] if wires.ports else []
-    plain = ((node, _plain(wires, node, holders)) for node in nodes)
+    nodes = range(network.topology.nodes)
+    build = [Command(HUB, ("ip", "-batch", "-"), _delayed(network, holders))] if network.ports else []
+    plain = ((node, _plain(network, node, holders)) for node in nodes)
     build += [Command(node, ("ip", "-batch", "-"), text) for node, text in plain if text]
-    if wires.ports:
-        up = (f"link set {port(number)} addrgenmode none up" for number in wires.ports.values())
+    if network.ports:
+        up = (f"link set {port(number)} addrgenmode none up" for number in network.ports.values())
         build.append(Command(HUB, ("ip", "-batch", "-"), batch(up)))
-    build += [Command(node, ("ip", "-batch", "-"), _node(wires, node, congestion)) for node in nodes]
+    build += [Command(node, ("ip", "-batch", "-"), _node(network, node, congestion)) for node in nodes]
     build += [
         Command(node, ("tee", f"/proc/sys/net/ipv4/{name}"), str(value))
         for node in nodes
         for name, value in _SETTINGS.items()
     ]
-    build += [Command(HUB, ("ethtool", "-K", port(number), *NO_OFFLOADS)) for number in wires.ports.values()]
-    build += [Command(a, ("ethtool", "-K", toward(b), *NO_OFFLOADS)) for a, b in wires.ports]
-    buckets = {node: batch(_bucket(wires, node, b) for b in wires.neighbours[node]) for node in nodes}
+    build += [
+        Command(HUB, ("ethtool", "-K", port(number), *NO_OFFLOADS)) for number in network.ports.values()
+    ]
+    build += [Command(a, ("ethtool", "-K", toward(b), *NO_OFFLOADS)) for a, b in network.ports]
+    buckets = {node: batch(_bucket(network, node, b) for b in network.neighbours[node]) for node in nodes}
     return build + [Command(node, ("tc", "-batch", "-"), text) for node, text in buckets.items()]
 
 
@@ -111,28 +113,28 @@ def port(number: int) -> str:
     return f"p{number}"
 
 
-def ethernet(wires: Wires, node: int, neighbour: int) -> str:
+def ethernet(network: TopologyNetwork, node: int, neighbour: int) -> str:
     """Address of a node's end of a link. The emulator knows ports by it (`crates/emu/src/frame.rs`)."""
-    number = wires.ports.get((node, neighbour))
+    number = network.ports.get((node, neighbour))
     if number is None:
         return f"02:74:77:00:{node:02x}:{neighbour:02x}"
     return f"02:74:77:65:64:{number + 1:02x}"
 
 
-def _delayed(wires: Wires, holders: Sequence[int]) -> str:
+def _delayed(network: TopologyNetwork, holders: Sequence[int]) -> str:
     return batch(
         f"link add {port(number)} type veth peer name {toward(b)} netns {holders[a]}"
-        for (a, b), number in wires.ports.items()
+        for (a, b), number in network.ports.items()
     )
 
 
-def _plain(wires: Wires, node: int, holders: Sequence[int]) -> str:
+def _plain(network: TopologyNetwork, node: int, holders: Sequence[int]) -> str:
     """Links to later neighbours that go past the hub."""
-    later = (b for b in wires.neighbours[node] if b > node and (node, b) not in wires.ports)
+    later = (b for b in network.neighbours[node] if b > node and (node, b) not in network.ports)
     return batch(f"link add {toward(b)} type veth peer name {toward(node)} netns {holders[b]}" for b in later)
 
 
-def _node(wires: Wires, node: int, congestion: str) -> str:
+def _node(network: TopologyNetwork, node: int, congestion: str) -> str:
     """The node's address, its interfaces, whom they lead to, and by which of them it reaches whom.
 
     The address is that of a bridge without ports: it belongs to no link. Neighbours' Ethernet addresses are
@@ -140,25 +142,25 @@ def _node(wires: Wires, node: int, congestion: str) -> str:
     """
     lines = ["link set lo up", f"link add name {INTERFACE} type bridge"]
     lines += [f"link set {INTERFACE} addrgenmode none up", f"addr add {address(node)}/32 dev {INTERFACE}"]
-    for other in wires.neighbours[node]:
+    for other in network.neighbours[node]:
         interface = toward(other)
-        lines.append(f"link set {interface} address {ethernet(wires, node, other)} addrgenmode none up")
-        mac = ethernet(wires, other, node)
+        lines.append(f"link set {interface} address {ethernet(network, node, other)} addrgenmode none up")
+        mac = ethernet(network, other, node)
         lines.append(f"neigh add {address(other)} lladdr {mac} nud permanent dev {interface}")
-    return batch([*lines, *_routes(wires, node, congestion)])
+    return batch([*lines, *_routes(network, node, congestion)])
 
 
-def _routes(wires: Wires, node: int, congestion: str) -> Iterator[str]:
-    for other, between in sorted(shortest_paths(wires.topology, node).items()):
+def _routes(network: TopologyNetwork, node: int, congestion: str) -> Iterator[str]:
+    for other, between in sorted(shortest_paths(network.topology, node).items()):
         if other != node:
             after = (*between, other)[0]
             via = f"via {address(after)} dev {toward(after)} onlink"
             yield f"route add {address(other)}/32 {via} src {address(node)} congctl {congestion}"
 
 
-def _bucket(wires: Wires, node: int, neighbour: int) -> str:
-    interface, bandwidth = toward(neighbour), wires.bandwidth[node, neighbour]
-    whole = bandwidth >= _FAST and (node, neighbour) not in wires.ports
+def _bucket(network: TopologyNetwork, node: int, neighbour: int) -> str:
+    interface, bandwidth = toward(neighbour), network.bandwidth[node, neighbour]
+    whole = bandwidth >= _FAST and (node, neighbour) not in network.ports
     burst = max(round(bandwidth * _BURST_S), _OFFLOADED_BYTES if whole else _LEAST_BURST_BYTES)
     queue = max(round(bandwidth * QUEUE_MS / 1000), _LEAST_QUEUE_BYTES)
     return token_bucket(interface, bandwidth * 8, queue, burst)

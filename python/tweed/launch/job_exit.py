@@ -13,7 +13,7 @@ GRACE_S = 1.0
 
 
 @dataclass
-class Ends:
+class JobExit:
     """What has become of the ranks of a job.
 
     Attributes:

@@ -16,9 +16,9 @@ import torch.distributed as dist
 
 from tweed.collective import build
 from tweed.errors import NoTestbed, UsageError
-from tweed.testbed import Bed, Counters, Network, Ranks, findings, opened, run_ranks, sent_bytes
+from tweed.testbed import Counters, LiveNetwork, Network, Ranks, findings, opened, run_ranks, sent_bytes
 from tweed.testbed.names import HUB, INTERFACE, port
-from tweed.testbed.star import Command
+from tweed.testbed.star_network import Command
 
 NUMEL = 250_000  # one megabyte
 
@@ -193,7 +193,7 @@ def test_a_program_runs_in_a_ranks_namespace() -> None:
     assert "10.77.0.2/24" in said
 
 
-def bed_of_one() -> Bed:
+def bed_of_one() -> LiveNetwork:
     with opened(Network(), 1) as bed:
         return bed
 

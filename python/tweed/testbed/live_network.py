@@ -13,20 +13,20 @@ from tweed.errors import UsageError
 from tweed.testbed import counters
 from tweed.testbed.counters import Counters
 from tweed.testbed.emulator import Emulator, Paths, Report, paths
-from tweed.testbed.ground import Ground, built
-from tweed.testbed.inside import Home
+from tweed.testbed.host_network import HostNetwork, built
 from tweed.testbed.link import Direction
 from tweed.testbed.names import HUB, INTERFACE, inner, port, toward
 from tweed.testbed.namespaces import Namespaces, require
 from tweed.testbed.network import Network
+from tweed.testbed.rank_process import Home
 from tweed.testbed.shaping import losses
-from tweed.testbed.star import Command, check_size, commands, joined, shaped
-from tweed.testbed.wires import Wires
-from tweed.testbed.wires import commands as wires_commands
-from tweed.testbed.wires import port as wires_port
+from tweed.testbed.star_network import Command, check_size, commands, joined, shaped
+from tweed.testbed.topology_network import TopologyNetwork
+from tweed.testbed.topology_network import commands as topology_commands
+from tweed.testbed.topology_network import port as topology_port
 
 
-class Bed(Ground):
+class LiveNetwork(HostNetwork):
     """A testbed: hosts by rank, and what their links have counted. Made by `opened`.
 
     Attributes:
@@ -46,7 +46,7 @@ class Bed(Ground):
         self._past = [Counters()] * self.size
 
     def home(self, rank: int) -> Home:
-        """As in `Ground`; a rank behind NAT has its inner address, and only dials out."""
+        """As in `HostNetwork`; a rank behind NAT has its inner address, and only dials out."""
         home = super().home(rank)
         if rank not in self.network.nat:
             return home
@@ -189,21 +189,21 @@ class Bed(Ground):
         return counters.overflows(self._namespaces.run(Command(place, words)))
 
 
-class LinkedBed(Ground):
+class LiveTopologyNetwork(HostNetwork):
     """A testbed: hosts by rank, each with links to its neighbours alone. Made by `opened`."""
 
-    def __init__(self, wires: Wires, namespaces: Namespaces, seed: int, congestion: str) -> None:
-        super().__init__(namespaces, wires.topology.ranks)
-        self._congestion, self._wires = congestion, wires
-        if wires.ports:
-            up = [Direction(delay_us=round(wires.latency_s[pair] * 1e6)) for pair in wires.ports]
-            ends = [wires_port(number) for number in wires.ports.values()]
+    def __init__(self, network: TopologyNetwork, namespaces: Namespaces, seed: int, congestion: str) -> None:
+        super().__init__(namespaces, network.topology.ranks)
+        self._congestion, self._network = congestion, network
+        if network.ports:
+            up = [Direction(delay_us=round(network.latency_s[pair] * 1e6)) for pair in network.ports]
+            ends = [topology_port(number) for number in network.ports.values()]
             self._emulator = Emulator(namespaces, Paths(ends, up, [Direction()] * len(up)), seed)
 
     @property
     def topology(self) -> Topology:
         """What it was built from."""
-        return self._wires.topology
+        return self._network.topology
 
     @property
     def congestion(self) -> str:
@@ -218,11 +218,11 @@ class LinkedBed(Ground):
 
 
 @overload
-def opened(network: Network, size: int, seed: int = 0) -> AbstractContextManager[Bed]: ...
+def opened(network: Network, size: int, seed: int = 0) -> AbstractContextManager[LiveNetwork]: ...
 @overload
 def opened(
     network: Topology, *, seed: int = 0, congestion: str = "cubic"
-) -> AbstractContextManager[LinkedBed]: ...
+) -> AbstractContextManager[LiveTopologyNetwork]: ...
 def opened(
     network: Network | Topology, size: int | None = None, seed: int = 0, congestion: str = "cubic"
 ) -> AbstractContextManager[Any]:
@@ -254,19 +254,23 @@ def opened(
             bed.carried()
     """
     if isinstance(network, Topology):
-        wires = Wires(network)
+        described = TopologyNetwork(network)
         return built(
             network.nodes,
-            lambda holders: wires_commands(wires, holders, congestion),
-            lambda namespaces: LinkedBed(wires, namespaces, seed, congestion),
+            lambda holders: topology_commands(described, holders, congestion),
+            lambda namespaces: LiveTopologyNetwork(described, namespaces, seed, congestion),
         )
     if size is None or size < 1:
         raise UsageError(f"cannot open a testbed for {size} ranks: at least one is needed")
     return built(
-        size, lambda holders: commands(network, holders), lambda namespaces: Bed(network, namespaces, seed)
+        size,
+        lambda holders: commands(network, holders),
+        lambda namespaces: LiveNetwork(network, namespaces, seed),
     )
 
 
-def linked(topology: Topology, congestion: str = "cubic", seed: int = 0) -> AbstractContextManager[LinkedBed]:
+def linked(
+    topology: Topology, congestion: str = "cubic", seed: int = 0
+) -> AbstractContextManager[LiveTopologyNetwork]:
     """`opened`, for a topology alone: see there."""
     return opened(topology, seed=seed, congestion=congestion)

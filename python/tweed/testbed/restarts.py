@@ -31,7 +31,7 @@ _LOST = 75  # EX_TEMPFAIL: it may be tried again
 _SHIFT = struct.Struct("=d")  # seconds
 
 
-def lived(fn: Callable[..., Any], folder: Path, rank: int, *args: Any) -> Any:
+def restarted(fn: Callable[..., Any], folder: Path, rank: int, *args: Any) -> Any:
     """Runs `fn(life, rank, *args)` in a child, and again with the next life when it was killed, or lost.
 
     Raises: RuntimeError if a life ended in another way than by SIGKILL or `PeerLost`, without a value.
