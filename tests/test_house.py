@@ -196,7 +196,7 @@ MEANINGS = {
     "member": """aggregate bench cli collective data doctor elastic exchange hooks hub links metrics report
         simulate systems testbed torch train workloads""",
     # How processes find each other is a `rendezvous`.
-    "meeting": "elastic ray testbed torch train",
+    "meeting": "elastic ray torch train",
     # A number in a row, or a host and port. The context of training is a `Context`.
     "place": """aggregate bench collective compress data doctor elastic exchange files.py hooks hub
         integrations links metrics order ray recipes report rng.py simulate systems testbed torch train
@@ -205,7 +205,7 @@ MEANINGS = {
     "plan": "bench cli collective elastic exchange hub report simulate systems testbed torch train",
     # A copy of the model that may diverge. A hub's second process is its `standby`: cli, hub and train have
     # the word in what users write, `replicas=` and `replica_of=`.
-    "replica": "cli compress elastic exchange hub train",
+    "replica": "cli compress exchange hub train",
     # Torch's: the part of a parameter that a process holds. A part of a task's data is a `partition`, one of
     # a straggler's code a `block` of samples; `run.shards()` and `ByShards` are users' names.
     "shard": "bench cadence data elastic exchange group hooks systems torch train",

@@ -134,7 +134,8 @@ def _rest() -> Section:
 
 def _call(part: type) -> str:
     settings = inspect.signature(part).parameters.values()
-    return f"`{part.__name__}({', '.join(str(each.replace(annotation=each.empty)) for each in settings)})`"
+    given = [one.replace(annotation=one.empty) for one in settings if one.kind is not one.VAR_POSITIONAL]
+    return f"`{part.__name__}({', '.join(str(one) for one in given if one.kind is not one.VAR_KEYWORD)})`"
 
 
 def _first(value: Any) -> str:

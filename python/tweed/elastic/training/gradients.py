@@ -71,10 +71,8 @@ class MemberGradients(GradientReducer):
                 "members that come and go learn from the run which samples are theirs: loop over "
                 "run.batches(dataset, steps, batch) instead of a DataLoader of your own"
             )
-        return True
-
-    def begin(self) -> None:
         self._total, self._ready = self.like.new_empty(sum(self.sizes)), 0
+        return True
 
     def start(self, gradients: GradientBucket) -> None:
         self._put_in(gradients.bucket.values)
