@@ -138,8 +138,8 @@ def _of_host(job: Job, host: Host, host_info: HostInfo) -> Iterator[str]:
         )
     if host_info.port_taken is not None:
         yield (
-            f"{host.name}: port {job.port}, where ranks would meet, is taken ({host_info.port_taken}): end who "
-            f"has it (ss -ltnp 'sport = :{job.port}'), or give --master-port {job.port + 1}"
+            f"{host.name}: port {job.port}, where ranks would meet, is taken ({host_info.port_taken}): end "
+            f"who has it (ss -ltnp 'sport = :{job.port}'), or give --master-port {job.port + 1}"
         )
     if len(job.hosts) > 1 and (host.address is None or _is_inner(host.address)):
         how = f"over loopback ({host.address})" if host.address else "without ssh"
