@@ -1,11 +1,11 @@
 """Links between all members, and who is in: a thread drives the `MemberNode` of this process.
 
-Two threads use a `Control`: one trains, and calls what is public; `tweed-members` drives the links. They share
+Two threads use a `Control`: one trains, and calls what is public; `tweed-members` drives the links. Shared:
 
     under `_lock`                 _transfers, _meetings, _discovery (which says what is the driver's alone),
                                   _noted, _hold_from, _stepped, _waits_for, _failed
     by locks of their own         _node and _links, which are Rust's; _turns, a queue
-    assigned by who trains        in_group, _leaves, _closed, _ticks, _when_changed: the driver may be a tick late
+    assigned by who trains        in_group, _leaves, _closed, _ticks, _when_changed: read a tick later
     changed by the driver alone   _member_links: the other one looks a key up, and sends
     as it was made                key, address, elastic, joins, _thread
 
