@@ -56,7 +56,7 @@ def test_a_step_is_the_mean_over_its_samples() -> None:
     found = total(members)
     for member in members:
         member.summed(found.clone())
-        assert member.commit.result == sum(samples) / 6 and member.counted == 1
+        assert member.commit.result == sum(samples) / 6 and member.steps_done == 1
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -81,7 +81,7 @@ def test_samples_of_a_lost_member_are_dealt_again_and_nothing_is_computed_twice(
     again = [contribute(member) for member in left]
     assert sorted(again[0] + again[1]) == sorted(before[1])
     left[0].summed(total(left))
-    assert left[0].counted == 1
+    assert left[0].steps_done == 1
 
 
 def test_who_lacks_the_last_step_takes_it_and_deals_the_next_as_the_others_do() -> None:
@@ -114,7 +114,7 @@ def test_where_who_has_the_last_step_is_lost_before_it_gives_it_the_step_is_deal
     last = contribute(b)
     assert sorted(last) == sorted(before[0] + again[0])
     b.summed(total([b]))
-    assert b.counted == 1 and b.sampler == a.sampler
+    assert b.steps_done == 1 and b.sampler == a.sampler
 
 
 def test_with_a_batch_per_member_the_step_counts_without_samples_of_the_lost_which_come_next() -> None:

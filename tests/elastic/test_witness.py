@@ -82,7 +82,7 @@ def test_who_joins_finds_a_witness_in_the_place_of_one_that_is_lost_for_good(tmp
         store.set("die", "")
         found = endings(ranks, 1)[2]
     assert found.epochs[-1] >= 4  # with the new witness, the joiner, and without the others
-    assert torch.allclose(found.params, trained(Plan(), steps=found.counted).params, rtol=0, atol=1e-12)
+    assert torch.allclose(found.params, trained(Plan(), steps=found.steps_done).params, rtol=0, atol=1e-12)
 
 
 def founded(store: dist.Store, size: int, witness: str) -> list[Control]:

@@ -5,7 +5,7 @@ processes. `tweed.attach(model, optimizer, elastic=Elastic(2, 8))` is the way in
     control = join("host:port", Elastic(2, 8))  # or, while others train: `Control.address` of any
     keep = {"model": model, "optimizer": optimizer}
     run = ElasticRun(control, Sampler(GlobalOrder(60_000), 512), keep)
-    while run.counted < steps:
+    while run.steps_done < steps:
         mean = run.step(gradient_of_samples)  # the same bits at all members
         ...  # put it into the optimizer
     run.finish()

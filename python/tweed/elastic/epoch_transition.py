@@ -128,7 +128,7 @@ class EpochTransition:
             return False
         member = self._local.member
         calls = epoch.caller == self._control.key and member.behind
-        holds = member.counted >= self._control.holds_from(self.epoch)
+        holds = member.steps_done >= self._control.holds_from(self.epoch)
         return calls or holds or meeting.epoch == epoch.number
 
     def regroup(self) -> None:

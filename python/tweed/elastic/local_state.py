@@ -58,7 +58,7 @@ class LocalState:
           run: a new name for it; that of one founder becomes that of all.
         """
         if stored is None:
-            self.step.steps = self.member.counted
+            self.step.steps = self.member.steps_done
         else:
             given = self.kept.given(stored, self.member.sampler)
             self.member = Member(self._control.key, given.sampler)
@@ -108,12 +108,12 @@ class LocalState:
         """As `take`, at a joiner, which tells nobody."""
         member = self._copy()
         member.take(result, where)
-        self._control.step(member.counted)
-        self.member, self._told = member, member.counted
+        self._control.step(member.steps_done)
+        self.member, self._told = member, member.steps_done
 
     def tell(self) -> None:
         """Joiners are told of the step that has come to count, if they were not yet."""
-        step, result = self.member.counted, self.member.commit.result
+        step, result = self.member.steps_done, self.member.commit.result
         if step != self._told and step > self.given:
             assert result is not None  # it is kept
             self._control.step(step)
@@ -123,7 +123,7 @@ class LocalState:
     def result(self, *, copied: bool = False) -> Tensor:
         """The mean of the step that has come to count, or a copy, which the caller has from now on. Raises:
         UsageError if there is none."""
-        if self.member.counted == self.given:
+        if self.member.steps_done == self.given:
             raise UsageError("no step counts yet: call due() and contribute() until due() gives None")
         self.tell()
         mean, step = self.member.commit.result, copy(self.step)
@@ -150,8 +150,8 @@ class LocalState:
 
     def _loaded(self, member: Member) -> None:
         """The caller has another state."""
-        self._control.step(member.counted)
-        self.member, self.given, self._told = member, member.counted, member.counted
+        self._control.step(member.steps_done)
+        self.member, self.given, self._told = member, member.steps_done, member.steps_done
 
     def _copy(self) -> Member:
         """To be moved. Tensors are the same."""

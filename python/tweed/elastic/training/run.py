@@ -91,9 +91,14 @@ class ElasticTraining(BaseRun):
             self._no_ddp.remove()
 
     @property
-    def counted(self) -> int:
+    def steps_done(self) -> int:
         """Steps that the model has in it."""
-        return 0 if self._loop.run is None else self._loop.run.counted * self._loop.every
+        return 0 if self._loop.run is None else self._loop.run.steps_done * self._loop.every
+
+    @property
+    def counted(self) -> int:
+        """The name that `steps_done` had before."""
+        return self.steps_done
 
     @property
     def members(self) -> tuple[str, ...]:
