@@ -20,7 +20,7 @@ from tweed.elastic.join_transfers import JoinTransfers
 from tweed.elastic.local_state import LocalState
 from tweed.elastic.member import Standing
 from tweed.elastic.messages import Give
-from tweed.elastic.results import Kept
+from tweed.elastic.results import Results
 from tweed.elastic.state import State
 from tweed.errors import PeerLost
 from tweed.testbed import Ranks
@@ -64,7 +64,7 @@ class Case:
         self.model = nn.Linear(NUMEL, 1, bias=False)
         nn.init.zeros_(self.model.weight)
         self.control: Any = Told()
-        self.local = LocalState(self.control, Kept({"model": self.model}, []), SAMPLER)
+        self.local = LocalState(self.control, Results({"model": self.model}, []), SAMPLER)
         self.local.found(None, "run")
         self.control.joiners.give_state(0, lambda: self.local.now, 0.0)
         standing = Standing(Position(0, False), (), SAMPLER.where, behind=False)

@@ -189,7 +189,7 @@ class Told:
     """What a control knows, one after the other; a wait that nothing ends is over at once."""
 
     key, host, address = "b", "127.0.0.1", "127.0.0.1:1"
-    stands_still, in_group = False, False
+    is_paused, in_group = False, False
 
     def __init__(self, *told: tuple[Epoch, Meeting]) -> None:
         self._told, self.called = list(told), list[Meeting]()
@@ -207,7 +207,7 @@ class Told:
     def call_meeting(self, meeting: Meeting) -> None:
         self.called.append(meeting)
 
-    def pass_on(self, epoch: Epoch, attempt: int) -> None:
+    def delegate(self, epoch: Epoch, attempt: int) -> None:
         self.called.append(Meeting(epoch.number, attempt, 0, "c"))
         self._told.pop(0)
 

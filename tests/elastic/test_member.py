@@ -108,8 +108,8 @@ def test_where_who_has_the_last_step_is_lost_before_it_gives_it_the_step_is_deal
     again = [contribute(member) for member in left]
     a.summed(total(left))
     joiner = Member("d", a.sampler, a.commit.result)
-    told = {rank: one.standing(cut_off=False) for rank, one in enumerate([a, b, joiner])}
-    assert [one.enter(["a", "b", "d"], told) for one in (a, b)] == [Take(0, 0, (1,))] * 2
+    standings = {rank: one.standing(cut_off=False) for rank, one in enumerate([a, b, joiner])}
+    assert [one.enter(["a", "b", "d"], standings) for one in (a, b)] == [Take(0, 0, (1,))] * 2
     entered([b])
     last = contribute(b)
     assert sorted(last) == sorted(before[0] + again[0])
@@ -151,8 +151,8 @@ def test_a_joiner_contributes_from_the_step_that_the_others_are_at() -> None:
     together = [*members, joiner]
     entered(together)
     assert joiner.behind and joiner.standing(cut_off=True).cut_off
-    told = {rank: member.standing(cut_off=member is joiner) for rank, member in enumerate(together)}
-    assert joiner.cut_off(told) == (0, (3,))
+    standings = {rank: member.standing(cut_off=member is joiner) for rank, member in enumerate(together)}
+    assert joiner.cut_off(standings) == (0, (3,))
     for result, where in feed:
         joiner.take(result, where)
     assert not joiner.behind and joiner.deal == members[0].deal
@@ -176,10 +176,10 @@ def test_who_is_let_in_without_a_state_deals_as_the_others_once_it_has_theirs(pe
     first, second, _ = members
     joiner = Member("d", sampler(per_member=per_member))
     together = [first, second, joiner]
-    told = {rank: one.standing(cut_off=one is joiner) for rank, one in enumerate(together)}
+    standings = {rank: one.standing(cut_off=one is joiner) for rank, one in enumerate(together)}
     for member in together:
-        member.enter([one.key for one in together], told)
-    assert first.cut_off(told) == (0, (2,))
+        member.enter([one.key for one in together], standings)
+    assert first.cut_off(standings) == (0, (2,))
     joiner.copied(first.sampler, first.commit.result)
     for member in together:
         while member.samples() is not None:

@@ -106,7 +106,7 @@ class Control:
         return Epoch.of(self._node.epoch())
 
     @property
-    def stands_still(self) -> bool:
+    def is_paused(self) -> bool:
         """No step counts, and there can be no next epoch, until others come."""
         return not self.in_group and self._node.standing()[0] == "waiting"
 
@@ -165,7 +165,7 @@ class Control:
         with self._lock:
             self._note(meeting)
 
-    def pass_on(self, epoch: Epoch, attempt: int) -> None:
+    def delegate(self, epoch: Epoch, attempt: int) -> None:
         """This process is to call the others of an epoch to a meeting, and nobody can call it: another one
         does so, the first that can be called, of those that all reach if there is such.
 
@@ -354,7 +354,7 @@ class Control:
             self._member_links.turn(ticks=self._ticks)
             self._tell_of_a_late_step()
             with self._lock:
-                self._transfers.stand_still(self.stands_still)
+                self._transfers.pause(self.is_paused)
                 while (said := self._transfers.poll(time.monotonic())) is not None:
                     self._member_links.say(*said)
             if self._turns.empty():

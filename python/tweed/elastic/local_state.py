@@ -22,7 +22,7 @@ from tweed.data.sampler import Sampler
 from tweed.elastic.closure_step import ClosureStep
 from tweed.elastic.control import Control
 from tweed.elastic.member import Member
-from tweed.elastic.results import Kept, Transferred
+from tweed.elastic.results import Results, Transferred
 from tweed.elastic.state import State
 from tweed.errors import DataError, UsageError
 
@@ -41,7 +41,7 @@ class LocalState:
       given: means that the caller has had: of a plain loop as many as steps.
     """
 
-    def __init__(self, control: Control, kept: Kept, sampler: Sampler) -> None:
+    def __init__(self, control: Control, kept: Results, sampler: Sampler) -> None:
         self._control, self.kept = control, kept
         self.member, self.step, self.given = Member(control.key, sampler), ClosureStep(kept), 0
         self._told = -1  # the steps of which joiners were told last
@@ -52,7 +52,7 @@ class LocalState:
         return self.step.state(self.member.sampler, self.member.commit.result)
 
     def found(self, stored: State | None, run: str) -> None:
-        """A founder begins, from what was stored if there is such. Raises: see `Kept`.
+        """A founder begins, from what was stored if there is such. Raises: see `Results`.
 
         Args:
           run: a new name for it; that of one founder becomes that of all.
@@ -68,7 +68,7 @@ class LocalState:
         self._loaded(self.member)
 
     def join(self, state: State | None) -> None:
-        """Members have given this to a joiner; None: it gets it as it is let in. Raises: see `Kept`."""
+        """Members have given this to a joiner; None: it gets it as it is let in. Raises: see `Results`."""
         if state is None:
             self.member = Member(self._control.key, self.member.sampler)
             return

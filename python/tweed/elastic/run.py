@@ -31,7 +31,7 @@ from tweed.elastic.epoch_transition import LOSSES, EpochTransition
 from tweed.elastic.local_state import LocalState
 from tweed.elastic.member import Ahead, Member
 from tweed.elastic.messages import Meeting
-from tweed.elastic.results import Kept
+from tweed.elastic.results import Results
 from tweed.elastic.state import Stateful
 from tweed.elastic.sums import Sum, WholeSums
 from tweed.errors import Aborted, Left, ShapeMismatch
@@ -81,7 +81,7 @@ class ElasticRun:
         self._control, self._timeout_s = control, timeout_s
         self._check_every, self._checkpoints = check_every, checkpoints
         self._total = total or WholeSums()
-        self._local = LocalState(control, Kept(keep or {}, terms), sampler)
+        self._local = LocalState(control, Results(keep or {}, terms), sampler)
         place = "" if checkpoints is None else checkpoints.place
         self._transition = EpochTransition(control, self._local, timeout_s, place)
         self.epochs, self.changes = self._transition.epochs, self._transition.changes

@@ -328,9 +328,11 @@ class GradientExchange:
         self._steps += 1
 
     def check_finite(self) -> None:
+        """Raises NonFinite if gradients of the last exchange were not finite, and still are not."""
         self.reducer.check_finite()
 
     def after_step(self, norm: float | None) -> None:
+        """The optimizer has made a step with this norm; None: nobody measured it."""
         if self.within_step:
             self.within_step = False
             self._used()
@@ -370,9 +372,11 @@ class GradientExchange:
         return tensors
 
     def state(self) -> dict[str, Any]:
+        """What the reducer keeps beside the model, for a checkpoint."""
         return self.reducer.state()
 
     def load(self, state: Mapping[str, Any]) -> None:
+        """Takes what `state` gave."""
         self.reducer.load(state)
 
     def close(self) -> None:

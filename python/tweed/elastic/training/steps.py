@@ -112,9 +112,9 @@ class MemberSteps:
         each, left = divmod(len(share), size)
         if size > 1 and (each == 1 or left == 1):  # layers such as batch norm cannot go with one
             each = max(each - 1, 0)
-        dealt, rest = share[: each * size], share[each * size :]
+        partitioned, rest = share[: each * size], share[each * size :]
         found = [
-            (tuple(dealt[(low * size + process * (high - low)) :][: high - low]), (high - low) * size)
+            (tuple(partitioned[(low * size + process * (high - low)) :][: high - low]), (high - low) * size)
             for low, high in self._ends(each)
         ]
         found += [(tuple(rest[low:high]), high - low) for low, high in self._ends(len(rest))]
