@@ -34,4 +34,4 @@ with run, run.leaving_on(signal.SIGTERM):  # in good order: the others lose no s
         schedule.step()
 
 x, y = dataset.tensors
-print(f"rank {run.rank}: loss {(model(x) - y).square().mean():.4f} after {run.counted} steps")
+print(f"rank {run.rank}: loss {(model(x) - y).square().mean():.4f} after {run.steps_done} steps")

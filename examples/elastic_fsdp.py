@@ -40,5 +40,5 @@ with run, run.leaving_on(signal.SIGTERM):
         optimizer.zero_grad()
     x, y = dataset.tensors
     loss = (model(x) - y).square().mean()  # by all processes of the sharded member
-    print(f"member {run.rank} of {len(run.members)}: loss {loss:.4f} after {run.counted} steps")
+    print(f"member {run.rank} of {len(run.members)}: loss {loss:.4f} after {run.steps_done} steps")
 dist.destroy_process_group()

@@ -196,7 +196,7 @@ MEANINGS = {
     "member": """aggregate bench cli collective data doctor elastic exchange hooks hub links metrics report
         simulate systems testbed torch train workloads""",
     # How processes find each other is a `rendezvous`.
-    "meeting": "elastic ray torch train",
+    "meeting": "elastic ray torch",
     # A number in a row, or a host and port. The context of training is a `Context`.
     "place": """aggregate bench collective compress data doctor elastic exchange files.py hooks hub
         integrations links metrics order ray recipes report rng.py simulate systems testbed torch train

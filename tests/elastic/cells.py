@@ -99,10 +99,10 @@ def members(rank: int, size: int, port: int, seed: int) -> tuple[Ended, int]:
     def is_over(run: Any) -> bool:
         nonlocal last
         if is_notebook and not notebook.left and last == 10**6 and len(run.members) == size:
-            store.set("last", str(run.counted + TOGETHER))
+            store.set("last", str(run.steps_done + TOGETHER))
         if last == 10**6 and store.check(["last"]):
             last = int(store.get("last"))
-        return bool(run.counted >= last)
+        return bool(run.steps_done >= last)
 
     names = {"run": run, "trainee": trainee, "dataset": dataset, "BATCH": BATCH, "is_over": is_over}
     notebook = Notebook(seed, INTERRUPTS if is_notebook else 0, **names)

@@ -87,7 +87,7 @@ def closes(
     iterations = 0
     with run, run.leaving_on(signal.SIGTERM):
         for _ in run.batches(dataset(), STEPS, BATCH, seed=3, check_every=1, **options):
-            if run.counted == -at[0]:
+            if run.steps_done == -at[0]:
                 os.kill(os.getpid(), signal.SIGTERM)
             searcher.step(closure)
             iterations += 1
@@ -110,8 +110,8 @@ def joins(rank: int, size: int, port: int, search: str | None, victim: int | Non
             searcher.step(closure)
             iterations += 1
             if last == 10**6 and len(run.members) == size:
-                last = int(store.compare_set("last", "", str(run.counted + TOGETHER)))
-            if run.counted >= last:
+                last = int(store.compare_set("last", "", str(run.steps_done + TOGETHER)))
+            if run.steps_done >= last:
                 break
     return ended(run, searcher, iterations)
 

@@ -25,13 +25,13 @@ class Outcome(NamedTuple):
 
     digest: str
     params: Tensor
-    counted: int
+    steps_done: int
     epochs: list[int]
 
 
 def ended(run: ElasticRun, trainee: Trainee) -> Outcome:
     run.finish()
-    return Outcome(trainee.digest, trainee.params.detach(), run.counted, run.epochs)
+    return Outcome(trainee.digest, trainee.params.detach(), run.steps_done, run.epochs)
 
 
 def waits(rank: int, size: int, port: int, witness: str) -> Outcome:
@@ -42,8 +42,8 @@ def waits(rank: int, size: int, port: int, witness: str) -> Outcome:
     logs_here()
     control, trainee = among(store, rank, size if is_founder else 0, elastic), Trainee()
     run = ElasticRun(control, sampler(), trainee.keep, timeout_s=60)
-    while run.counted < STEPS:
-        dies = is_founder and rank >= 2 and run.counted == KILLED_AT
+    while run.steps_done < STEPS:
+        dies = is_founder and rank >= 2 and run.steps_done == KILLED_AT
         trainee.step(run, kill_me if dies else lambda: None)
     found = ended(run, trainee)
     control.close()
@@ -59,7 +59,7 @@ def copies(rank: int, size: int, port: int) -> Outcome:
     ballast = torch.nn.ParameterList([torch.nn.Parameter(numbers, requires_grad=False)])
     keep = trainee.keep | {"ballast": ballast}
     run, last = ElasticRun(control, sampler(), keep, check_every=20), None
-    while last is None or run.counted < last:
+    while last is None or run.steps_done < last:
         trainee.step(run, lambda: time.sleep(0.005))
         donors = control._transfers._donors.values()
         if not has_said and any(0 < donor.acknowledged < donor.state_bytes for donor in donors):
@@ -68,7 +68,7 @@ def copies(rank: int, size: int, port: int) -> Outcome:
         if rank == size - 1 and run.members:
             store.set("it is in", "")
         if last is None and store.check(["it is in"]):
-            last = last_step(store, run.counted)
+            last = last_step(store, run.steps_done)
     found = ended(run, trainee)
     control.close()
     return found
@@ -90,10 +90,10 @@ def too_slow(rank: int, size: int, port: int) -> Outcome | str:
         finally:
             control.close()
     run, last = ElasticRun(control, sampler(), trainee.keep), None
-    while last is None or run.counted < last:
+    while last is None or run.steps_done < last:
         trainee.step(run, lambda: time.sleep(0.002))
         if last is None and store.check(["refused"]):
-            last = last_step(store, run.counted)
+            last = last_step(store, run.steps_done)
     found = ended(run, trainee)
     control.close()
     return found
@@ -107,10 +107,10 @@ def twins(rank: int, size: int, port: int, key_files: list[str]) -> Outcome | st
     try:
         control = among(store, rank, founders, Elastic(1, size, key_file=key_file))
         run, last = ElasticRun(control, sampler(), trainee.keep, check_every=1), None
-        while last is None or run.counted < last:
+        while last is None or run.steps_done < last:
             trainee.step(run, lambda: time.sleep(0.002))
             if last is None and len(run.members) > founders and store.check(["one is out"]):
-                last = last_step(store, run.counted)
+                last = last_step(store, run.steps_done)
         return ended(run, trainee)
     except TweedError as error:
         store.set("one is out", "")
@@ -125,13 +125,13 @@ def parted(rank: int, size: int, folder: Path) -> tuple[str, Outcome | str]:
     logs_here()
     told = 0
     try:
-        while last is None or run.counted < last:
+        while last is None or run.steps_done < last:
             trainee.step(run, lambda: time.sleep(0.002))
-            if run.counted > KILLED_AT and run.epochs[-1] > told:
+            if run.steps_done > KILLED_AT and run.epochs[-1] > told:
                 told = run.epochs[-1]
                 say(f"epoch {told}")
             if last is None and (folder / "over").exists():
-                last = last_step(store, run.counted)
+                last = last_step(store, run.steps_done)
         return control.key, ended(run, trainee)
     except Evicted as error:
         return control.key, str(error)
@@ -150,15 +150,15 @@ def comes_together(rank: int, size: int, folder: Path) -> Outcome:
         trainee = Trainee()
         run, last = ElasticRun(control, sampler(), trainee.keep, timeout_s=60), None
         try:
-            while last is None or run.counted < last:
+            while last is None or run.steps_done < last:
                 trainee.step(run, lambda: time.sleep(0.002))
-                if run.counted == KILLED_AT:
+                if run.steps_done == KILLED_AT:
                     say("trains")
                 hears_all = len(run.members) == size and control._node.standing()[0] == "settled"
                 # Another one may have said which step is the last while this one does not hear all yet.
                 whole = (hears_all and (folder / "whole").exists()) or store.check(["last step"])
                 if last is None and whole:
-                    last = last_step(store, run.counted)
+                    last = last_step(store, run.steps_done)
             return ended(run, trainee)
         except Evicted:
             run.close()
@@ -172,9 +172,9 @@ def stops_and_busy(rank: int, size: int, port: int) -> Outcome:
     store = dist.TCPStore("127.0.0.1", port, is_master=False)
     control = start(store, rank, size, Elastic(1, size))
     run, trainee = ElasticRun(control, sampler()), Trainee()
-    while run.counted < 3 * STEPS:
+    while run.steps_done < 3 * STEPS:
         trainee.step(run, lambda: time.sleep(0.01))
-        if run.counted == KILLED_AT:
+        if run.steps_done == KILLED_AT:
             say("trains")
     found = ended(run, trainee)
     control.close()
@@ -189,15 +189,15 @@ def on_a_full_disk(rank: int, size: int, port: int, folder: Path) -> tuple[Outco
     run = ElasticRun(control, sampler(), trainee.keep, checkpoints=checkpoints)
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     logs_here()
-    while run.counted < 40:
+    while run.steps_done < 40:
         trainee.step(run)
-        if run.counted in (12, 32):
+        if run.steps_done in (12, 32):
             checkpoints.wait()
             dist.barrier()
             found.append(latest(folder))
             dist.barrier()
             if rank == 1:
-                most = 0 if run.counted == 12 else hard
+                most = 0 if run.steps_done == 12 else hard
                 resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
     outcome = ended(run, trainee)
     control.close()

@@ -98,7 +98,7 @@ def interrupted(rank: int, size: int, port: int, each: range) -> tuple[int, int,
 
     def gradient(samples: Any) -> Tensor:
         over = float(rank == size - 1 and not moments)
-        return torch.tensor([run.counted + 1.0, over]).repeat(2) * len(samples)
+        return torch.tensor([run.steps_done + 1.0, over]).repeat(2) * len(samples)
 
     mean, had = torch.zeros(2), 0
     while mean[1] == 0:
@@ -114,8 +114,8 @@ def interrupted(rank: int, size: int, port: int, each: range) -> tuple[int, int,
             moments = plan.send(hit)
         mean = run.step(gradient) if found is None else found
         had += 1
-        if mean[0] != had or run.counted != had:
-            wrong.append(f"mean {mean[0]} of step {had}, and {run.counted} count")
+        if mean[0] != had or run.steps_done != had:
+            wrong.append(f"mean {mean[0]} of step {had}, and {run.steps_done} count")
     run.finish()
     control.close()
     return had, came, wrong
@@ -146,17 +146,17 @@ def interrupted_joiner(rank: int, size: int, port: int, moments: Sequence[int]) 
     mean, came, wrong = torch.zeros(2), 0, list[str]()
 
     def gradient(samples: Sequence[int]) -> Tensor:
-        return torch.tensor([run.counted + 1.0, float(together > 3)]) * len(samples)
+        return torch.tensor([run.steps_done + 1.0, float(together > 3)]) * len(samples)
 
     while mean[1] == 0:
-        if (rank, run.counted) == (0, 10):
+        if (rank, run.steps_done) == (0, 10):
             store.set("joins", "")
         with Interrupt(left.pop(0) if left else sys.maxsize) as interrupt:
             mean = run.step(gradient)
         came += interrupt.came
-        if not interrupt.came and mean[0] != run.counted:
-            wrong.append(f"mean {mean[0]} of step {run.counted}")
+        if not interrupt.came and mean[0] != run.steps_done:
+            wrong.append(f"mean {mean[0]} of step {run.steps_done}")
         together += joins and bool(run.epochs) and not left
     run.finish()
     control.close()
-    return run.counted, came, wrong
+    return run.steps_done, came, wrong

@@ -99,7 +99,7 @@ class Trainee:
 class Ended(NamedTuple):
     digest: str
     flat: Tensor
-    counted: int
+    steps_done: int
     epochs: list[int]
     iterations: int
     lr: float
@@ -130,7 +130,7 @@ def each_with_its_own(members: int, lost: int) -> Tensor:
 def ended(run: ElasticTraining, trainee: Trainee, iterations: int) -> Ended:
     digest = hashlib.sha256(trainee.flat.numpy().tobytes()).hexdigest()
     lr = trainee.optimizer.param_groups[0]["lr"]
-    return Ended(digest, trainee.flat, run.counted, run.epochs, iterations, lr)
+    return Ended(digest, trainee.flat, run.steps_done, run.epochs, iterations, lr)
 
 
 def trains(rank: int, size: int, port: int, dies: dict[int, int], options: dict[str, Any]) -> Ended:
@@ -153,10 +153,10 @@ def trains(rank: int, size: int, port: int, dies: dict[int, int], options: dict[
     trainee.keep(run)
     with run, run.leaving_on(signal.SIGTERM):
         for x, y in run.batches(dataset(), STEPS, seed=3, check_every=1, **options):
-            if at is not None and run.counted == -at:
+            if at is not None and run.steps_done == -at:
                 os.kill(os.getpid(), signal.SIGTERM)
                 at = None
-            trainee.learn(x, y, die if run.counted == at else lambda: None)
+            trainee.learn(x, y, die if run.steps_done == at else lambda: None)
             iterations += 1
     return ended(run, trainee, iterations)
 
@@ -169,7 +169,7 @@ def interrupted(rank: int, size: int, port: int) -> list[int]:
     logs_here()
 
     def halt() -> None:
-        if run.counted == KILLED_AT:
+        if run.steps_done == KILLED_AT:
             say("within a step")
             if rank == 0:
                 store.get("go on")
@@ -179,7 +179,7 @@ def interrupted(rank: int, size: int, port: int) -> list[int]:
             trainee.keep(run)
             for x, y in run.batches(dataset(), 10**6, BATCH, seed=3):
                 trainee.learn(x, y, halt)
-                if run.counted == 2 * KILLED_AT:
+                if run.steps_done == 2 * KILLED_AT:
                     say("goes on")
     except KeyboardInterrupt:
         return run.epochs
@@ -206,14 +206,14 @@ def spreads(rank: int, size: int, port: int, dies: dict[int, int], options: dict
     try:
         with tweed.attach(trainee.model, trainee.optimizer, strategy, elastic=elastic) as run:
             trainee.keep(run)
-            options |= {"check_every": 1, "first": lambda: firsts.append(run.counted)}
+            options |= {"check_every": 1, "first": lambda: firsts.append(run.steps_done)}
             for x, y in run.batches(dataset(), last, BATCH, seed=3, **options):
-                if at is not None and run.counted >= -at > 0:
+                if at is not None and run.steps_done >= -at > 0:
                     run.leave()
-                trainee.learn(x, y, kill_me if run.counted == at else lambda: None)
+                trainee.learn(x, y, kill_me if run.steps_done == at else lambda: None)
                 if last == 10**6 and len(run.members) == members:
-                    last = int(store.compare_set("last", "", str(run.counted + TOGETHER)))
-                if run.counted >= last or (breaks and run.counted == KILLED_AT):
+                    last = int(store.compare_set("last", "", str(run.steps_done + TOGETHER)))
+                if run.steps_done >= last or (breaks and run.steps_done == KILLED_AT):
                     break
             if breaks:
                 run.finish()
@@ -239,12 +239,12 @@ def joins(
         trainee.keep(run)
         deal: Any = {batch: BATCH if batch == "batch" else PER_MEMBER}
         for x, y in run.batches(dataset(), 10**6, seed=3, check_every=1, **deal):
-            dies = rank == victim and run.counted == last - TOGETHER // 2
+            dies = rank == victim and run.steps_done == last - TOGETHER // 2
             trainee.learn(x, y, kill_me if dies else lambda: None)
             iterations += 1
             if last == 10**6 and len(run.members) == size:  # the first that sees all says when they end
-                last = int(store.compare_set("last", "", str(run.counted + TOGETHER)))
-            if run.counted >= last:
+                last = int(store.compare_set("last", "", str(run.steps_done + TOGETHER)))
+            if run.steps_done >= last:
                 break
     return ended(run, trainee, iterations)
 

@@ -52,7 +52,7 @@ class Outcome(NamedTuple):
 
     digest: str
     params: list[float]
-    counted: int
+    steps_done: int
     epochs: int
     interrupts: int
     held: Sequence[Held]
@@ -69,17 +69,17 @@ def _life(life: int, rank: int, size: int, folder: Path) -> Outcome:
     run = ElasticRun(elastic, sampler(), trainee.keep, check_every=1)
     steps = Interruptible(run)
     with Written(folder, rank, life) as written:
-        while not written.over(run.counted):
+        while not written.over(run.steps_done):
             begin = time.monotonic()
             trainee.step(steps, lambda: time.sleep(_COMPUTE_S))
-            written.step(run.counted, begin, len(run.members))
+            written.step(run.steps_done, begin, len(run.members))
             all_in = len(run.members) == size and len(run.epochs) > 10
             if all_in and elastic.epoch.caller == elastic.key:
                 held.append(Held.now())
     run.finish()
     elastic.close()
     params, epochs = trainee.params.tolist(), len(run.epochs)
-    return Outcome(trainee.digest, params, run.counted, epochs, steps.came, Held.early_and_late(held))
+    return Outcome(trainee.digest, params, run.steps_done, epochs, steps.came, Held.early_and_late(held))
 
 
 def _soak(watched: Watched, members: int, plan: Plan, interrupts: int, rng: random.Random) -> list[Outcome]:
@@ -117,7 +117,7 @@ def main() -> None:
             ended = _soak(watched, given.members, plan, given.interrupts, rng)
         lives = len(list(folder.glob("steps-*")))
     spared = ended[1]
-    expected = trained(Plan(), 0, spared.counted, given.members, lr=0.05).params
+    expected = trained(Plan(), 0, spared.steps_done, given.members, lr=0.05).params
     apart = (torch.tensor(spared.params, dtype=torch.float64) - expected).abs().max()
     seconds = time.monotonic() - began
     kills = sum(len(fault.members) for fault in plan.faults if fault.kind == "kill")
@@ -126,8 +126,8 @@ def main() -> None:
     print(f"{len(plan.faults)} faults, {kills} kills, {seconds:.0f} s")
     came = sum(one.interrupts for one in ended)
     print(f"{given.interrupts} interrupts were sent, and {came} came within a step")
-    print(f"{spared.counted} steps, rank 1 was in {spared.epochs} groups")
-    print(f"models equal: {len({(one.digest, one.counted) for one in ended}) == 1}")
+    print(f"{spared.steps_done} steps, rank 1 was in {spared.epochs} groups")
+    print(f"models equal: {len({(one.digest, one.steps_done) for one in ended}) == 1}")
     print(f"from a run in which nobody dies: {float(apart):.1e}")
     print(f"rank 1 held, with all in and the store, first and last: {spared.held}")
 

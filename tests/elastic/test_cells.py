@@ -26,8 +26,8 @@ def test_a_member_goes_on_where_its_cell_was_broken_off_or_says_that_it_has_to_j
         found = ranks.join(100)
     one, others = found[-1][0], [each for each, _ in found[:-1]]
     assert one.iterations == cells.INTERRUPTS
-    assert len({(each.digest, each.counted) for each in (one, *others)}) == 1
-    assert torch.allclose(one.flat, undisturbed(one.counted), rtol=0, atol=1e-12)
+    assert len({(each.digest, each.steps_done) for each in (one, *others)}) == 1
+    assert torch.allclose(one.flat, undisturbed(one.steps_done), rtol=0, atol=1e-12)
 
 
 IN_STEP = Hub(0, when=All())

@@ -7,16 +7,16 @@ from torch import nn
 
 from tweed.data.sampler import GlobalOrder, Sampler
 from tweed.elastic.closure_step import ClosureStep
-from tweed.elastic.results import Kept, Transferred
+from tweed.elastic.results import Results, Transferred
 
 AT = Sampler(GlobalOrder(60), 12, step=7, cursor=24)
 RESULT = torch.zeros(2)
 
 
-def made(value: float) -> tuple[nn.Linear, Kept, ClosureStep]:
+def made(value: float) -> tuple[nn.Linear, Results, ClosureStep]:
     """A model whose elements are all the value."""
     model = nn.Linear(2, 1)
-    kept = Kept({"model": model}, [])
+    kept = Results({"model": model}, [])
     _fill(model, value)
     return model, kept, ClosureStep(kept)
 

@@ -37,7 +37,7 @@ def test_the_model_is_that_of_one_process_whoever_is_killed_within_an_evaluation
         found = list(endings(ranks, 4 - len(dies)).values())
     assert len({one.digest for one in found}) == 1
     # Nobody has an iteration that does not count.
-    assert all(one.counted == STEPS == one.iterations for one in found)
+    assert all(one.steps_done == STEPS == one.iterations for one in found)
     assert all(len(one.epochs) == 1 + len(dies) for one in found)
     assert torch.allclose(found[0].flat, undisturbed(STEPS, search), rtol=0, atol=1e-12)
 
@@ -48,16 +48,16 @@ def test_who_joins_replays_evaluations_and_has_the_same_bits(search: str | None,
     place = store()
     with Ranks(joins, 4, place.port, search, victim) as ranks:
         found = list(endings(ranks, 4 if victim is None else 3).values())
-    assert len({(one.digest, one.counted) for one in found}) == 1
+    assert len({(one.digest, one.steps_done) for one in found}) == 1
 
 
 def test_who_leaves_within_a_step_has_the_model_of_its_begin() -> None:
     place = store()
     with Ranks(closes, 3, place.port, None, {1: (-4, 0)}, {}) as ranks:
         stayed, left, other = ranks.join(60)
-    assert stayed.digest == other.digest and 4 <= left.counted < STEPS == stayed.counted
+    assert stayed.digest == other.digest and 4 <= left.steps_done < STEPS == stayed.steps_done
     assert torch.allclose(stayed.flat, undisturbed(STEPS, None), rtol=0, atol=1e-12)
-    assert torch.allclose(left.flat, undisturbed(left.counted, None), rtol=0, atol=1e-12)
+    assert torch.allclose(left.flat, undisturbed(left.steps_done, None), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("by", ["its own", "members"])
@@ -66,7 +66,7 @@ def test_a_run_goes_on_from_a_checkpoint_with_another_number_of_members(tmp_path
     for attempt, (members, steps) in enumerate(((3, 5), (1, 8), (2, STEPS))):
         with Ranks(resumes, members, place.port, tmp_path, f"{attempt}", steps, by == "members") as ranks:
             found = ranks.join(60)
-    assert len({(one.digest, one.counted) for one in found}) == 1 and found[0].counted == STEPS
+    assert len({(one.digest, one.steps_done) for one in found}) == 1 and found[0].steps_done == STEPS
     assert torch.allclose(found[0].flat, undisturbed(STEPS, "strong_wolfe"), rtol=0, atol=1e-12)
 
 
@@ -74,14 +74,14 @@ def test_a_local_step_takes_its_closure_from_its_own_batch() -> None:
     place, strategy = store(), tweed.Strategy("model", LocalSteps(3))
     with Ranks(closes, 2, place.port, None, {}, {"strategy": strategy}) as ranks:
         found = ranks.join(60)
-    assert len({one.digest for one in found}) == 1 and found[0].counted == STEPS
+    assert len({one.digest for one in found}) == 1 and found[0].steps_done == STEPS
 
 
 class FakeRun:
     """Evaluations of a member that is alone; at the given one it has left, or is given another state."""
 
     def __init__(self, broken_at: int, leaves: bool) -> None:
-        self.counted = self.given = 0
+        self.steps_done = self.given = 0
         self.did, self._broken_at, self._leaves = list[str](), broken_at, leaves
         self.replaced = self._contributed = False
 

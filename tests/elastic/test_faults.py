@@ -42,8 +42,8 @@ def store() -> dist.TCPStore:
 
 
 def are_as_undisturbed(ended: Sequence[Outcome]) -> None:
-    assert len({(one.digest, one.counted) for one in ended}) == 1
-    expected = trained(Plan(), steps=ended[0].counted).params
+    assert len({(one.digest, one.steps_done) for one in ended}) == 1
+    expected = trained(Plan(), steps=ended[0].steps_done).params
     assert torch.allclose(ended[0].params, expected, rtol=0, atol=1e-12)
 
 

@@ -20,7 +20,7 @@ from tweed.elastic.join_transfers import JoinTransfers
 from tweed.elastic.local_state import LocalState
 from tweed.elastic.member import Standing
 from tweed.elastic.messages import Give
-from tweed.elastic.results import Kept
+from tweed.elastic.results import Results
 from tweed.elastic.state import State
 from tweed.errors import PeerLost
 from tweed.testbed import Ranks
@@ -64,7 +64,7 @@ class Case:
         self.model = nn.Linear(NUMEL, 1, bias=False)
         nn.init.zeros_(self.model.weight)
         self.control: Any = Told()
-        self.local = LocalState(self.control, Kept({"model": self.model}, []), SAMPLER)
+        self.local = LocalState(self.control, Results({"model": self.model}, []), SAMPLER)
         self.local.found(None, "run")
         self.control.joiners.give_state(0, lambda: self.local.now, 0.0)
         standing = Standing(Position(0, False), (), SAMPLER.where, behind=False)
@@ -80,7 +80,13 @@ class Case:
         kept = [member.commit.contribution, member.commit.result, self.model.weight]
         tensors = [None if one is None else one.flatten().tolist() for one in kept]
         means = [mean.tolist() for mean, _ in local.step._means]
-        steps = (member.counted, local.given, local.step.steps, member.commit.samples, member.sampler.where)
+        steps = (
+            member.steps_done,
+            local.given,
+            local.step.steps,
+            member.commit.samples,
+            member.sampler.where,
+        )
         return [*tensors, means, *steps, local.step.is_held, tuple(member.samples() or ())]
 
 
@@ -162,7 +168,7 @@ def ended(name: str, moment: int) -> tuple[bool, list[Any]]:
         move(case)
     if interrupt.came and local.member is member and local.given == given:
         move(case)
-    if local.member.counted > local.given and not local.step.is_held:
+    if local.member.steps_done > local.given and not local.step.is_held:
         local.result()  # as `due` ends then
     return interrupt.came, [*case.what, case.control.step_, case.control.said]
 

@@ -189,7 +189,7 @@ class Told:
     """What a control knows, one after the other; a wait that nothing ends is over at once."""
 
     key, host, address = "b", "127.0.0.1", "127.0.0.1:1"
-    stands_still, in_group = False, False
+    is_paused, in_group = False, False
 
     def __init__(self, *told: tuple[Epoch, Meeting]) -> None:
         self._told, self.called = list(told), list[Meeting]()
@@ -207,7 +207,7 @@ class Told:
     def call_meeting(self, meeting: Meeting) -> None:
         self.called.append(meeting)
 
-    def pass_on(self, epoch: Epoch, attempt: int) -> None:
+    def delegate(self, epoch: Epoch, attempt: int) -> None:
         self.called.append(Meeting(epoch.number, attempt, 0, "c"))
         self._told.pop(0)
 
@@ -335,11 +335,11 @@ def test_who_leaves_breaks_no_step_and_the_others_go_on(leavers: tuple[int, ...]
     expected = trained(Plan(), steps=STEPS).params
     assert torch.allclose(stayed[0].params, expected, rtol=0, atol=1e-12)
     for one in left:
-        assert KILLED_AT <= one.counted < STEPS  # the others may compute anew what was its last step
-        expected = trained(Plan(), steps=one.counted).params
+        assert KILLED_AT <= one.steps_done < STEPS  # the others may compute anew what was its last step
+        expected = trained(Plan(), steps=one.steps_done).params
         assert torch.allclose(one.params, expected, rtol=0, atol=1e-12)
     # Steps of milliseconds may come before the news of an epoch two steps ahead: then one is shared out anew.
-    assert all(one.counted <= one.computed <= one.counted + 1 for one in ended)
+    assert all(one.steps_done <= one.computed <= one.steps_done + 1 for one in ended)
 
 
 def test_who_has_left_may_join_again_with_its_key(tmp_path: Path) -> None:
@@ -347,9 +347,9 @@ def test_who_has_left_may_join_again_with_its_key(tmp_path: Path) -> None:
     with Ranks(comes_back, 4, store.port, str(tmp_path / "key")) as ranks:
         *stayed, (left, back) = ranks.join(60)
     ended = [back, *(one for (one,) in stayed)]
-    assert len({(one.digest, one.counted) for one in ended}) == 1
-    assert left.counted < back.counted
-    expected = trained(Plan(), steps=back.counted).params
+    assert len({(one.digest, one.steps_done) for one in ended}) == 1
+    assert left.steps_done < back.steps_done
+    expected = trained(Plan(), steps=back.steps_done).params
     assert torch.allclose(back.params, expected, rtol=0, atol=1e-12)
 
 

@@ -56,7 +56,7 @@ def test_a_step_is_the_mean_over_its_samples() -> None:
     found = total(members)
     for member in members:
         member.summed(found.clone())
-        assert member.commit.result == sum(samples) / 6 and member.counted == 1
+        assert member.commit.result == sum(samples) / 6 and member.steps_done == 1
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -81,7 +81,7 @@ def test_samples_of_a_lost_member_are_dealt_again_and_nothing_is_computed_twice(
     again = [contribute(member) for member in left]
     assert sorted(again[0] + again[1]) == sorted(before[1])
     left[0].summed(total(left))
-    assert left[0].counted == 1
+    assert left[0].steps_done == 1
 
 
 def test_who_lacks_the_last_step_takes_it_and_deals_the_next_as_the_others_do() -> None:
@@ -108,13 +108,13 @@ def test_where_who_has_the_last_step_is_lost_before_it_gives_it_the_step_is_deal
     again = [contribute(member) for member in left]
     a.summed(total(left))
     joiner = Member("d", a.sampler, a.commit.result)
-    told = {rank: one.standing(cut_off=False) for rank, one in enumerate([a, b, joiner])}
-    assert [one.enter(["a", "b", "d"], told) for one in (a, b)] == [Take(0, 0, (1,))] * 2
+    standings = {rank: one.standing(cut_off=False) for rank, one in enumerate([a, b, joiner])}
+    assert [one.enter(["a", "b", "d"], standings) for one in (a, b)] == [Take(0, 0, (1,))] * 2
     entered([b])
     last = contribute(b)
     assert sorted(last) == sorted(before[0] + again[0])
     b.summed(total([b]))
-    assert b.counted == 1 and b.sampler == a.sampler
+    assert b.steps_done == 1 and b.sampler == a.sampler
 
 
 def test_with_a_batch_per_member_the_step_counts_without_samples_of_the_lost_which_come_next() -> None:
@@ -151,8 +151,8 @@ def test_a_joiner_contributes_from_the_step_that_the_others_are_at() -> None:
     together = [*members, joiner]
     entered(together)
     assert joiner.behind and joiner.standing(cut_off=True).cut_off
-    told = {rank: member.standing(cut_off=member is joiner) for rank, member in enumerate(together)}
-    assert joiner.cut_off(told) == (0, (3,))
+    standings = {rank: member.standing(cut_off=member is joiner) for rank, member in enumerate(together)}
+    assert joiner.cut_off(standings) == (0, (3,))
     for result, where in feed:
         joiner.take(result, where)
     assert not joiner.behind and joiner.deal == members[0].deal
@@ -176,10 +176,10 @@ def test_who_is_let_in_without_a_state_deals_as_the_others_once_it_has_theirs(pe
     first, second, _ = members
     joiner = Member("d", sampler(per_member=per_member))
     together = [first, second, joiner]
-    told = {rank: one.standing(cut_off=one is joiner) for rank, one in enumerate(together)}
+    standings = {rank: one.standing(cut_off=one is joiner) for rank, one in enumerate(together)}
     for member in together:
-        member.enter([one.key for one in together], told)
-    assert first.cut_off(told) == (0, (2,))
+        member.enter([one.key for one in together], standings)
+    assert first.cut_off(standings) == (0, (2,))
     joiner.copied(first.sampler, first.commit.result)
     for member in together:
         while member.samples() is not None:

@@ -61,7 +61,7 @@ def test_rounds_are_those_of_members_that_stay(strategy: tweed.Strategy, members
     with Ranks(trains, members, place.port, {}, {"strategy": strategy}) as ranks:
         found = ranks.join(60)
     assert len({one.digest for one in found}) == 1
-    assert all((one.counted, one.iterations) == (STEPS, STEPS) for one in found)
+    assert all((one.steps_done, one.iterations) == (STEPS, STEPS) for one in found)
     assert torch.allclose(found[0].flat, alone(strategy, members, STEPS // EVERY), rtol=0, atol=1e-12)
 
 
@@ -83,7 +83,7 @@ def test_a_member_that_is_killed_within_a_round_leaves_it_whole(
     with Ranks(trains, 4, place.port, {victim: 12}, {"strategy": strategy} | ahead) as ranks:
         found = list(endings(ranks, 3).values())
     assert len({one.digest for one in found}) == 1
-    assert all(one.counted == STEPS and one.epochs == [1, 2] for one in found)
+    assert all(one.steps_done == STEPS and one.epochs == [1, 2] for one in found)
     # A share of three is lost with its member: each survivor goes through one of its samples at least.
     assert all(STEPS < one.iterations <= STEPS + EVERY for one in found)
     x, y = dataset().tensors
@@ -100,14 +100,14 @@ def test_who_joins_takes_rounds_and_then_its_share(victim: int | None, strategy:
     place = store()
     with Ranks(joins, 4, place.port, victim, strategy) as ranks:
         found = list(endings(ranks, 4 if victim is None else 3).values())
-    assert len({(one.digest, one.counted, one.lr) for one in found}) == 1
+    assert len({(one.digest, one.steps_done, one.lr) for one in found}) == 1
 
 
 def test_a_loop_that_is_left_within_a_round_leaves_the_common_model_and_another_one_goes_on() -> None:
     place = store()
     with Ranks(twice, 2, place.port, DILOCO) as ranks:
         found = ranks.join(60)
-    assert len({(one.digest, one.counted, one.lr) for one in found}) == 1
+    assert len({(one.digest, one.steps_done, one.lr) for one in found}) == 1
 
 
 def local() -> tuple[Trainee, Any]:
@@ -149,15 +149,15 @@ def test_a_mask_in_a_buffer_is_no_overflow_and_the_common_model_is_shown() -> No
                 with run.averaged():
                     assert torch.equal(trainee.flat, begun)
                 assert not torch.equal(trainee.flat, begun)
-    assert run.counted == STEPS
+    assert run.steps_done == STEPS
 
 
 def test_who_leaves_ends_its_loop_with_the_model_of_a_round() -> None:
     place = store()
     with Ranks(trains, 3, place.port, {1: -12}, {"strategy": LOCAL}) as ranks:
         stayed, left, other = ranks.join(60)
-    assert stayed.digest == other.digest and 12 < left.counted < STEPS == stayed.counted
-    assert left.counted % EVERY == 0
+    assert stayed.digest == other.digest and 12 < left.steps_done < STEPS == stayed.steps_done
+    assert left.steps_done % EVERY == 0
 
 
 def test_a_stored_run_goes_on_with_its_outer_optimizer_and_in_its_samples(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_stored_run_goes_on_with_its_outer_optimizer_and_in_its_samples(tmp_pa
     for attempt, steps in (("first", STEPS // 2), ("second", STEPS)):
         with Ranks(resumes, 1, place.port, tmp_path, attempt, steps, DILOCO) as ranks:
             (found,) = ranks.join(60)
-    assert found.counted == STEPS
+    assert found.steps_done == STEPS
     assert torch.allclose(found.flat, alone(DILOCO, 1, STEPS // EVERY), rtol=0, atol=1e-12)
 
 

@@ -35,7 +35,7 @@ def outcomes(size: int, dies: dict[int, int], **options: Any) -> dict[int, Any]:
 
 def test_the_model_is_that_of_one_process_and_all_of_a_sharded_member_do_what_is_first() -> None:
     found = list(outcomes(4, {}).values())
-    assert all(isinstance(one, Ended) and one.counted == STEPS for one in found), found
+    assert all(isinstance(one, Ended) and one.steps_done == STEPS for one in found), found
     assert len({one.digest for one in found}) == 1
     assert torch.allclose(found[0].flat, undisturbed(STEPS), rtol=0, atol=1e-12)
     assert sorted(one.iterations for one in found) == [0, 0, STEPS, STEPS]
@@ -44,7 +44,7 @@ def test_the_model_is_that_of_one_process_and_all_of_a_sharded_member_do_what_is
 @pytest.mark.parametrize("look", ["roots", "scaled"])
 def test_layers_that_are_spread_one_by_one_are_trained_and_so_under_a_gradient_scaler(look: str) -> None:
     found = list(outcomes(4, {}, **{look: True}).values())
-    assert all(isinstance(one, Ended) and one.counted == STEPS for one in found), found
+    assert all(isinstance(one, Ended) and one.steps_done == STEPS for one in found), found
     assert torch.allclose(found[0].flat, undisturbed(STEPS), rtol=0, atol=1e-12)
 
 
@@ -52,14 +52,14 @@ def test_who_leaves_its_loop_alone_ends_its_sharded_member_and_is_told() -> None
     found = outcomes(6, {}, breaks=3)
     assert isinstance(found[2], str) and "end their loops at one step" in found[3]
     for rank in (0, 1, 4, 5):
-        assert isinstance(found[rank], Ended) and found[rank].counted == STEPS, found
+        assert isinstance(found[rank], Ended) and found[rank].steps_done == STEPS, found
 
 
 @pytest.mark.parametrize(("victim", "at_most"), [(0, None), (3, 1)])
 def test_with_one_process_its_whole_sharded_member_is_lost(victim: int, at_most: int | None) -> None:
     found = outcomes(6, {victim: KILLED_AT}, at_most=at_most)
     assert "was lost during" in found.pop(victim ^ 1)
-    assert all(isinstance(one, Ended) and one.counted == STEPS for one in found.values()), found
+    assert all(isinstance(one, Ended) and one.steps_done == STEPS for one in found.values()), found
     assert len({one.digest for one in found.values()}) == 1
     assert all(one.epochs == [1, 2] for one in found.values())
     assert torch.allclose(found[5].flat, undisturbed(STEPS), rtol=0, atol=1e-12)
@@ -67,25 +67,25 @@ def test_with_one_process_its_whole_sharded_member_is_lost(victim: int, at_most:
 
 def test_a_sharded_member_leaves_when_one_of_its_processes_is_asked_to() -> None:
     found = outcomes(4, {3: -KILLED_AT})
-    assert all(KILLED_AT < found[rank].counted < STEPS for rank in (2, 3)), found
+    assert all(KILLED_AT < found[rank].steps_done < STEPS for rank in (2, 3)), found
     assert found[2].digest == found[3].digest and found[0].digest == found[1].digest
     for one in found.values():
-        assert torch.allclose(one.flat, undisturbed(one.counted), rtol=0, atol=1e-12)
+        assert torch.allclose(one.flat, undisturbed(one.steps_done), rtol=0, atol=1e-12)
 
 
 def test_a_sharded_member_joins() -> None:
     found = list(outcomes(6, {}, founders=2).values())
     assert all(isinstance(one, Ended) for one in found), found
-    assert len({(one.digest, one.counted) for one in found}) == 1
-    assert found[0].counted > TOGETHER
-    assert torch.allclose(found[0].flat, undisturbed(found[0].counted), rtol=0, atol=1e-12)
+    assert len({(one.digest, one.steps_done) for one in found}) == 1
+    assert found[0].steps_done > TOGETHER
+    assert torch.allclose(found[0].flat, undisturbed(found[0].steps_done), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("strategy", ["top_k:0.5", "powersgd:1"])
 def test_shards_go_as_packets(strategy: str) -> None:
     found = outcomes(6, {4: KILLED_AT}, strategy=strategy)
     found.pop(5)
-    assert all(isinstance(one, Ended) and one.counted == STEPS for one in found.values()), found
+    assert all(isinstance(one, Ended) and one.steps_done == STEPS for one in found.values()), found
     assert len({one.digest for one in found.values()}) == 1
     assert 1e-6 < (found[0].flat - undisturbed(STEPS)).abs().max() < 1.0  # rounded, and little
 

@@ -34,7 +34,7 @@ class FakeRun:
     """Steps of one member whose share is what the test says; None: others have counted it."""
 
     def __init__(self, *due: list[int] | None) -> None:
-        self._due, self.counted, self.given = deque(due), 0, list[int]()
+        self._due, self.steps_done, self.given = deque(due), 0, list[int]()
         self.begun: list[int] = []
 
     def due(self, first: Callable[[], None] | None = None) -> list[int] | None:
@@ -51,7 +51,7 @@ class FakeRun:
         return True
 
     def result(self) -> Tensor:
-        self.counted += 1
+        self.steps_done += 1
         if self._due and self._due[0] is None:
             self._due.popleft()
         return torch.ones(41)  # of a `Trainee`: its gradients, and a mark per parameter
@@ -78,7 +78,7 @@ def test_an_iteration_that_does_not_count_leaves_what_is_kept() -> None:
     assert trainee.schedule.last_epoch == 0 and trainee.optimizer.param_groups[0]["lr"] == 0.3
     assert steps.computed(torch.zeros(2)) is not None and not steps.is_void
     steps.stepped()
-    assert run.given == [2, 1] and run.counted == 1
+    assert run.given == [2, 1] and run.steps_done == 1
 
 
 def test_who_has_nothing_to_compute_is_given_a_batch_that_does_not_count() -> None:

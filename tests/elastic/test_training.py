@@ -81,7 +81,7 @@ def test_a_rank_that_is_killed_within_a_step_leaves_it_whole(victim: int, option
     with Ranks(trains, 4, place.port, {victim: KILLED_AT}, options) as ranks:
         found = list(endings(ranks, 3).values())
     assert len({one.digest for one in found}) == 1
-    assert all(one.counted == STEPS and one.epochs == [1, 2] for one in found)
+    assert all(one.steps_done == STEPS and one.epochs == [1, 2] for one in found)
     assert torch.allclose(found[0].flat, undisturbed(STEPS), rtol=0, atol=1e-12)
     # An iteration of one sample each; of whole shares, one more where samples of the lost were dealt again.
     most = STEPS * 4 + 2 if "at_most" in options else STEPS + 2
@@ -97,7 +97,7 @@ def test_with_a_batch_per_member_the_samples_of_one_that_is_killed_come_later(
         found = list(endings(ranks, 3).values())
     assert len({one.digest for one in found}) == 1
     # Nobody computes samples of the lost within the step: each iteration counts.
-    assert all(one.counted == STEPS == one.iterations and one.epochs == [1, 2] for one in found)
+    assert all(one.steps_done == STEPS == one.iterations and one.epochs == [1, 2] for one in found)
     assert torch.allclose(found[0].flat, each_with_its_own(4, 1), rtol=0, atol=1e-12)
 
 
@@ -106,7 +106,7 @@ def test_who_joins_deals_as_the_others_do_with_a_batch_per_member(victim: int | 
     place = store()
     with Ranks(joins, 4, place.port, victim, "every_step", "per_member") as ranks:
         found = list(endings(ranks, 4 if victim is None else 3).values())
-    assert len({(one.digest, one.counted) for one in found}) == 1
+    assert len({(one.digest, one.steps_done) for one in found}) == 1
 
 
 @pytest.mark.parametrize("options", [{}, {"in_parts": True}, {"ddp": {"static_graph": True}}])
@@ -114,9 +114,9 @@ def test_who_leaves_ends_its_loop_and_more_members_than_samples_are_no_harm(opti
     place = store()
     with Ranks(trains, 3, place.port, {1: -KILLED_AT}, options) as ranks:
         stayed, left, other = ranks.join(60)
-    assert stayed.digest == other.digest and KILLED_AT < left.counted < STEPS == stayed.counted
+    assert stayed.digest == other.digest and KILLED_AT < left.steps_done < STEPS == stayed.steps_done
     assert torch.allclose(stayed.flat, undisturbed(STEPS), rtol=0, atol=1e-12)
-    assert torch.allclose(left.flat, undisturbed(left.counted), rtol=0, atol=1e-12)
+    assert torch.allclose(left.flat, undisturbed(left.steps_done), rtol=0, atol=1e-12)
 
 
 def test_ctrl_c_ends_a_member_within_a_step_and_one_that_waits_for_others_and_no_other() -> None:
@@ -149,7 +149,7 @@ def test_gradients_that_go_as_packets_are_the_same_at_all(compress: Any, most: f
     place, strategy = store(), tweed.Strategy(compress=compress)
     with Ranks(trains, 4, place.port, {1: KILLED_AT, 2: -STEPS // 2}, {"strategy": strategy}) as ranks:
         found = endings(ranks, 3)
-    assert found[0].digest == found[3].digest and found[0].counted == STEPS > found[2].counted
+    assert found[0].digest == found[3].digest and found[0].steps_done == STEPS > found[2].steps_done
     off = (found[0].flat - undisturbed(STEPS)).abs().max()
     assert 1e-6 < off < most  # rounded, and little
 
@@ -161,7 +161,7 @@ def test_who_joins_has_what_a_codec_shares_and_begins_with_nothing_of_its_own(st
     place = store()
     with Ranks(joins, 4, place.port, 2, strategy) as ranks:
         found = list(endings(ranks, 3).values())
-    assert len({(one.digest, one.counted) for one in found}) == 1
+    assert len({(one.digest, one.steps_done) for one in found}) == 1
 
 
 @pytest.mark.parametrize("victim", [None, 0, 3])
@@ -169,8 +169,8 @@ def test_who_joins_goes_through_the_same_loop(victim: int | None) -> None:
     place = store()
     with Ranks(joins, 4, place.port, victim) as ranks:
         found = list(endings(ranks, 4 if victim is None else 3).values())
-    assert len({(one.digest, one.counted) for one in found}) == 1
-    assert torch.allclose(found[0].flat, undisturbed(found[0].counted), rtol=0, atol=1e-12)
+    assert len({(one.digest, one.steps_done) for one in found}) == 1
+    assert torch.allclose(found[0].flat, undisturbed(found[0].steps_done), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(

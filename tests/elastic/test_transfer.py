@@ -324,7 +324,7 @@ def test_who_asks_members_that_wait_for_others_is_let_in_first(was_asked: bool) 
         net.deliver(100)
         assert all(net.all[key].gives for key in net.members)
     for key in net.members:
-        net.all[key].stand_still(True)
+        net.all[key].pause(True)
     if was_asked:
         net.deliver(100)
         assert new.refused is not None and not new.refused.final and not new.asks_in
@@ -333,7 +333,7 @@ def test_who_asks_members_that_wait_for_others_is_let_in_first(was_asked: bool) 
     assert new.refused is not None and not new.refused.final and new.asks_in
     assert not any(net.all[key].gives for key in net.members)
     for key in net.members:
-        net.all[key].stand_still(False)
+        net.all[key].pause(False)
     new.ask(net.members, 4000)
     for _ in range(6):
         net.deliver(100)
@@ -411,13 +411,13 @@ def test_what_no_sound_donor_gives_is_refused() -> None:
         State.assembled(b"no pickle", bytearray())
 
 
-@pytest.mark.parametrize("stands_still", [False, True])
-def test_a_joiner_that_holds_something_else_is_refused_before_it_asks_to_be_in(stands_still: bool) -> None:
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_a_joiner_that_holds_something_else_is_refused_before_it_asks_to_be_in(is_paused: bool) -> None:
     net = Net(2, 10)
     new = net.all[JOINER]
     for key in net.members:
         net.all[key].terms = None  # its run has yet to begin
-        net.all[key].stand_still(stands_still)
+        net.all[key].pause(is_paused)
     new.terms = ["tweed 1", "check_every 0"]
     new.ask(net.members, 40)
     net.deliver(100)

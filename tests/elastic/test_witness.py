@@ -23,8 +23,7 @@ from tests.elastic.trains import STEPS, witnessed, witnessing
 from tests.faults.ring import endings
 from tests.simulate.test_elastic import trained
 from tweed.cli.witness import witness as command
-from tweed.elastic import Control, Elastic, start, witness, witness_election
-from tweed.elastic import rendezvous as meeting
+from tweed.elastic import Control, Elastic, rendezvous, start, witness, witness_election
 from tweed.elastic.messages import Life, packed
 from tweed.elastic.witness import Replaces, Witness
 from tweed.errors import DataError, PeerLost, UsageError
@@ -82,7 +81,7 @@ def test_who_joins_finds_a_witness_in_the_place_of_one_that_is_lost_for_good(tmp
         store.set("die", "")
         found = endings(ranks, 1)[2]
     assert found.epochs[-1] >= 4  # with the new witness, the joiner, and without the others
-    assert torch.allclose(found.params, trained(Plan(), steps=found.counted).params, rtol=0, atol=1e-12)
+    assert torch.allclose(found.params, trained(Plan(), steps=found.steps_done).params, rtol=0, atol=1e-12)
 
 
 def founded(store: dist.Store, size: int, witness: str) -> list[Control]:
@@ -160,10 +159,12 @@ def test_each_obstacle_of_a_new_witness_has_its_own_words() -> None:
 
 def test_all_that_begin_are_given_the_same_witnesses() -> None:
     store, given = dist.HashStore(), f"{1:064x}@127.0.0.1:70"
-    store.set(meeting._VOTERS, json.dumps([[f"{1:064x}", 3, "127.0.0.1:70"]]))
-    assert meeting._voters(store, 1, Elastic(1, 2, witnesses=(given,))) == [(f"{1:064x}", 3, "127.0.0.1:70")]
+    store.set(rendezvous._VOTERS, json.dumps([[f"{1:064x}", 3, "127.0.0.1:70"]]))
+    assert rendezvous._voters(store, 1, Elastic(1, 2, witnesses=(given,))) == [
+        (f"{1:064x}", 3, "127.0.0.1:70")
+    ]
     with pytest.raises(UsageError, match=r"give all processes the same Elastic\(witnesses=...\)"):
-        meeting._voters(store, 1, Elastic(1, 2))
+        rendezvous._voters(store, 1, Elastic(1, 2))
 
 
 def test_ctrl_c_ends_a_witness_that_says_how_to_go_on(tmp_path: Path) -> None:
@@ -280,6 +281,6 @@ class Answers:
 @pytest.mark.parametrize("first", [0x00, 0xFE, 0xFF])
 def test_a_witness_may_have_any_key(monkeypatch: pytest.MonkeyPatch, first: int) -> None:
     key = bytes([first]) + bytes([0xE9] * 31)
-    monkeypatch.setattr(meeting, "opened", lambda *_: Answers(key))
-    found = meeting._life(HubAddress.parse(f"{key.hex()}@127.0.0.1:1"))
+    monkeypatch.setattr(rendezvous, "opened", lambda *_: Answers(key))
+    found = rendezvous._life(HubAddress.parse(f"{key.hex()}@127.0.0.1:1"))
     assert found[1] == 3

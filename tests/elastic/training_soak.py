@@ -35,7 +35,7 @@ class Outcome(NamedTuple):
 
     digest: str
     flat: list[float]
-    counted: int
+    steps_done: int
     epochs: int
 
 
@@ -51,15 +51,15 @@ def _life(life: int, rank: int, size: int, folder: Path, at_most: int | None) ->
         trainee.keep(run)
         with Written(folder, rank, life) as written:
             for x, y in run.batches(dataset(), 10**9, BATCH, seed=3, at_most=at_most, check_every=1):
-                before = run.counted
+                before = run.steps_done
                 trainee.learn(x, y, lambda: time.sleep(_COMPUTE_S))
-                if run.counted > before:
-                    written.step(run.counted, begin, len(run.members))
+                if run.steps_done > before:
+                    written.step(run.steps_done, begin, len(run.members))
                     begin = time.monotonic()
-                if written.over(run.counted):
+                if written.over(run.steps_done):
                     break
     end = ended(run, trainee, 0)
-    return Outcome(end.digest, end.flat.tolist(), end.counted, len(end.epochs))
+    return Outcome(end.digest, end.flat.tolist(), end.steps_done, len(end.epochs))
 
 
 def soak(folder: Path, members: int, plan: Plan, at_most: int | None) -> list[Outcome]:
@@ -85,11 +85,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         found = soak(Path(name), given.members, plan, given.at_most)
         lives = len(list(Path(name).glob("steps-*")))
-    counted = found[1].counted
+    counted = found[1].steps_done
     apart = (torch.tensor(found[1].flat, dtype=torch.float64) - undisturbed(counted)).abs().max()
     print(f"{given.kills} kills, {lives} lives, {time.monotonic() - began:.0f} s")
     print(f"{counted} steps, {found[1].epochs} epochs")
-    print(f"models equal: {len({(one.digest, one.counted) for one in found}) == 1}")
+    print(f"models equal: {len({(one.digest, one.steps_done) for one in found}) == 1}")
     print(f"from the loop without tweed: {float(apart):.1e}")
 
 

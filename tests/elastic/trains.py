@@ -207,17 +207,17 @@ def differs(rank: int, size: int, port: int, how: str) -> tuple[str, int]:
     control, trainee = start(store, rank, size, Elastic(1, size)), Trainee()
     run, steps = ElasticRun(control, sampler(), trainee.keep, check_every=1, timeout_s=60), 8
     try:
-        while run.counted < (4 if (how, rank) == ("ends early", 0) else steps):
-            if (how, rank, run.counted) == ("keeps other bytes", 1, 4):
+        while run.steps_done < (4 if (how, rank) == ("ends early", 0) else steps):
+            if (how, rank, run.steps_done) == ("keeps other bytes", 1, 4):
                 trainee.params.data[0] += 1
             trainee.step(run)
         run.finish()
     except ShapeMismatch as error:
-        return str(error), run.counted
+        return str(error), run.steps_done
     finally:
         run.close()
         control.close()
-    return "", run.counted
+    return "", run.steps_done
 
 
 class Ended(NamedTuple):
@@ -225,7 +225,7 @@ class Ended(NamedTuple):
 
     digest: str
     params: Tensor
-    counted: int
+    steps_done: int
     computed: int
     epochs: list[int]
 
@@ -255,7 +255,7 @@ def stores(rank: int, size: int, port: int, folder: Path, attempt: str, steps: i
     store = dist.PrefixStore(attempt, dist.TCPStore("127.0.0.1", port, is_master=False))
     control, trainee = start(store, rank, size, Elastic(1, size)), Trainee()
     run = ElasticRun(control, sampler(), trainee.keep, checkpoints=Checkpoints(folder, 2))
-    while run.counted < steps:
+    while run.steps_done < steps:
         trainee.step(run)
     run.finish()
     control.close()
@@ -275,16 +275,16 @@ def _until_out(control: Control, until: int | dist.Store, left_at: int | None = 
     computed: list[int] = []
     run = ElasticRun(control, sampler(), trainee.keep, timeout_s=60)
     with run.leaving_on(signal.SIGTERM):
-        while steps is None or run.counted < steps:
-            if run.counted == left_at:
+        while steps is None or run.steps_done < steps:
+            if run.steps_done == left_at:
                 os.kill(os.getpid(), signal.SIGTERM)
-            trainee.step(run, lambda: computed.append(run.counted))
+            trainee.step(run, lambda: computed.append(run.steps_done))
             fewer = fewer or len(run.members) == 3
             if steps is None and not isinstance(until, int) and fewer and len(run.members) == 4:
-                steps = last_step(until, run.counted)
+                steps = last_step(until, run.steps_done)
     run.finish()
     control.close()
-    return Ended(trainee.digest, trainee.params.detach(), run.counted, len(computed), run.epochs)
+    return Ended(trainee.digest, trainee.params.detach(), run.steps_done, len(computed), run.epochs)
 
 
 def joins(rank: int, size: int, place: int | Path, victim: int | None) -> tuple[str, Tensor, int, int]:
@@ -303,12 +303,12 @@ def joins(rank: int, size: int, place: int | Path, victim: int | None) -> tuple[
         control = join(",".join(filter(None, founders)), Elastic(1, size))
     trainee = Trainee()
     run = ElasticRun(control, sampler(), trainee.keep, timeout_s=60, check_every=1)
-    began, last = run.counted, None
-    while last is None or run.counted < last:
-        dies = rank == victim and last is not None and run.counted == last - STEPS_TOGETHER // 2
+    began, last = run.steps_done, None
+    while last is None or run.steps_done < last:
+        dies = rank == victim and last is not None and run.steps_done == last - STEPS_TOGETHER // 2
         trainee.step(run, kill_me if dies else lambda: None)
         if last is None and len(run.members) == size:
-            last = last_step(store, run.counted)
+            last = last_step(store, run.steps_done)
     run.finish()
     control.close()
-    return trainee.digest, trainee.params.detach(), began, run.counted
+    return trainee.digest, trainee.params.detach(), began, run.steps_done

@@ -31,13 +31,13 @@ def work(folder: Path) -> None:
     with run, run.leaving_on(signal.SIGTERM):
         for x, y in run.batches(dataset(), 10**6, BATCH, seed=3, check_every=1):
             trainee.learn(x, y)
-            write_atomic(folder / f"{name} now", f"{run.counted} {len(run.members)}")
+            write_atomic(folder / f"{name} now", f"{run.steps_done} {len(run.members)}")
             stop[0] = (folder / "stop").exists()
             if processes > 1:
                 dist.broadcast_object_list(stop)
             if stop[0]:
                 break
-        torch.save((run.counted, run.epochs, trainee.flat), folder / f"{name} end")
+        torch.save((run.steps_done, run.epochs, trainee.flat), folder / f"{name} end")
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ def digested(
     path: Path,
     limits: tuple[int, int],
     witness: str,
-    meeting: Path,
+    rendezvous: Path,
 ) -> bool:
     """What a worker does, and a file whose name says with which model it has ended."""
     ends = ElasticWorker.run
@@ -109,7 +109,7 @@ def digested(
         (path / f"ended-{os.getpid()}-{digest}").touch()
 
     ElasticWorker.run = run  # type: ignore[method-assign]  # in this process alone, which ends with it
-    return _work(rank, size, settings, path, limits, witness, meeting)
+    return _work(rank, size, settings, path, limits, witness, rendezvous)
 
 
 @pytest.mark.parametrize(

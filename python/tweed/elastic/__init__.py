@@ -1,11 +1,11 @@
 """Members that are lost and join while training goes on: the others form the next group in the same
 processes. `tweed.attach(model, optimizer, elastic=Elastic(2, 8))` is the way in; below it:
 
-    control = start(store, rank, size, Elastic(2, 8))  # torch's store is for this first meeting alone
+    control = start(store, rank, size, Elastic(2, 8))  # torch's store is for this rendezvous alone
     control = join("host:port", Elastic(2, 8))  # or, while others train: `Control.address` of any
     keep = {"model": model, "optimizer": optimizer}
     run = ElasticRun(control, Sampler(GlobalOrder(60_000), 512), keep)
-    while run.counted < steps:
+    while run.steps_done < steps:
         mean = run.step(gradient_of_samples)  # the same bits at all members
         ...  # put it into the optimizer
     run.finish()
@@ -13,6 +13,7 @@ processes. `tweed.attach(model, optimizer, elastic=Elastic(2, 8))` is the way in
 rendezvous        how a process gets among the members: `start`, `join`, `meet`
 settings          how many members there may be, and how they are reached
 control           links between all members, over which they agree who is in; a thread drives them
+discovery         how processes of a run learn of each other, and call each other
 member_links      a process's part in that agreement, and its links; `messages`: what they say
 witness           a process that decides who is a member, and has no part in training
 witness_election  how one that is new finds the run in which it is to take another one's place

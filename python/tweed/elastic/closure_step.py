@@ -24,7 +24,7 @@ from typing import Any
 from torch import Tensor
 
 from tweed.data.sampler import Sampler
-from tweed.elastic.results import Kept, Transferred
+from tweed.elastic.results import Results, Transferred
 from tweed.elastic.state import State
 
 
@@ -39,7 +39,7 @@ class ClosureStep:
       replays: means that others have had in this step, which the caller has next.
     """
 
-    def __init__(self, kept: Kept) -> None:
+    def __init__(self, kept: Results) -> None:
         self._kept, self.steps = kept, 0
         self.replays = deque[tuple[Tensor, Sequence[int]]]()
         self._start: State | None = None

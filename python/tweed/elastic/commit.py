@@ -104,13 +104,13 @@ class Commit:
     """One member's side, see above.
 
     Attributes:
-      counted: steps that count here.
+      steps_done: steps that count here.
       contribution: kept for the next step, `[numel]`; None: there is none.
       samples: that are in it.
       result: of the last step that counts, the mean over its samples, `[numel]`; None: none counts yet.
     """
 
-    counted: int = 0
+    steps_done: int = 0
     contribution: Tensor | None = None
     samples: int = 0
     result: Tensor | None = None
@@ -118,7 +118,7 @@ class Commit:
     @property
     def position(self) -> Position:
         """What it would tell other survivors."""
-        return Position(self.counted, self.contribution is not None)
+        return Position(self.steps_done, self.contribution is not None)
 
     def contribute(self, step: int, total: Tensor, samples: int) -> None:
         """Keeps the sum of the gradients of `samples` samples, `[numel]`, as it is: nobody else may change it
@@ -140,8 +140,8 @@ class Commit:
         """
         self._must_be_next(step)
         self.result, self.contribution, self.samples = result, None, 0
-        self.counted += 1
+        self.steps_done += 1
 
     def _must_be_next(self, step: int) -> None:
-        if step != self.counted:
-            raise UsageError(f"step {step} cannot count here: {self.counted} is the next")
+        if step != self.steps_done:
+            raise UsageError(f"step {step} cannot count here: {self.steps_done} is the next")

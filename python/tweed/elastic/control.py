@@ -1,4 +1,17 @@
-"""Links between all members, and who is in: a thread drives the `MemberNode` of this process."""
+"""Links between all members, and who is in: a thread drives the `MemberNode` of this process.
+
+Two threads use a `Control`: one trains, and calls what is public; `tweed-members` drives the links. Shared:
+
+    under `_lock`                 _transfers, _meetings, _discovery (which says what is the driver's alone),
+                                  _noted, _hold_from, _stepped, _waits_for, _failed
+    by locks of their own         _node and _links, which are Rust's; _turns, a queue
+    assigned by who trains        in_group, _leaves, _closed, _ticks, _when_changed: read a tick later
+    changed by the driver alone   _member_links: the other one looks a key up, and sends
+    as it was made                key, address, elastic, joins, _thread
+
+`_lock` is not held while one of them waits, while a donor forms digests, or while `_when_changed` is called.
+Both wait in C alone: a signal's handler that raises within a `Condition` may leave its lock taken.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +26,7 @@ from typing import Any
 from torch import Tensor
 
 from tweed import _core
+from tweed.elastic.discovery import Discovery
 from tweed.elastic.epoch import Epoch
 from tweed.elastic.join_transfers import JoinTransfers
 from tweed.elastic.member_links import TICK_S, MemberLinks
@@ -21,9 +35,7 @@ from tweed.elastic.settings import Elastic
 from tweed.elastic.state import State
 from tweed.elastic.terms import shortened
 from tweed.elastic.transfer import mark_of
-from tweed.errors import DeadlineExceeded, Evicted, Left, PeerLost, TweedError, UsageError
-from tweed.links.address import HubAddress
-from tweed.links.dialer import Dialer
+from tweed.errors import DeadlineExceeded, Evicted, Left, PeerLost, TweedError
 
 log = logging.getLogger("tweed")
 
@@ -32,20 +44,10 @@ _NEVER = 1 << 63
 _LATE_S = 2.0
 #: Others need so long at most to go on without one that leaves while no step is under way.
 _PART_S = 5.0
-#: To who joins.
-ALL_GONE = (
-    "all members that were called are gone: join others. Or a process with the same key has joined them: "
-    "give each its own key file"
-)
-#: No message between members is longer: an epoch of 1024 members twice.
-MOST_BYTES = 1 << 18
 
 
 class Control:
     """One process among the members. See the module; `start` and `join` make it.
-
-    Two threads call it: the one that trains, and its own. What they share is under `_lock`. Both wait in C
-    alone: a signal's handler that raises within a `Condition` may leave its lock taken.
 
     Args:
       links: to the others.
@@ -77,17 +79,14 @@ class Control:
         self._member_links = MemberLinks(
             links, node, linked[0], self._heard, self._lost, turned=self._note_epoch
         )
-        self._witnesses = dict[str, Dialer]()  # of the last epoch
-        self._addresses = dict(linked[1]) | {self.key: address}
-        self._calls = dict[str, Dialer]()  # to who is to be called to come in
-        self._meetings = Meetings()
+        self._discovery = Discovery(self._member_links, elastic, dict(linked[1]) | {self.key: address})
+        self._meetings, self._stepped = Meetings(), time.monotonic()
         self._lock, self._closed, self._ticks = RLock(), False, not self.joins
         self._turns = SimpleQueue[None]()  # has something: a turn has ended that none has waited for
         given = elastic.joiner_mbit
         self._transfers = JoinTransfers(links.key, None if given is None else given * 1e6 / 8)
         self._transfers.terms = None  # until a run says them
-        self._leaves, self._told, self.in_group = False, "", False
-        self._stepped = time.monotonic()
+        self._leaves, self._waits_for, self.in_group = False, "", False
         self._noted, self._hold_from = 0, dict[int, int]()  # the last epoch; by number, from which step
         self._failed: BaseException | None = None
         self._when_changed: Callable[[Epoch], None] = lambda epoch: None
@@ -104,42 +103,34 @@ class Control:
     @property
     def epoch(self) -> Epoch:
         """The last one that this process knows."""
-        found = self._node.epoch()
-        if found is None:
-            return Epoch(0)
-        number, members, voters, missing, first_step, broken = found
-        keys, lives = (tuple(each) for each in zip(*members, strict=True))
-        witnesses, addresses = tuple(key for key, _, _ in voters), tuple(at for _, _, at in voters)
-        return Epoch(number, keys, first_step, witnesses, broken, tuple(missing), lives, addresses)
+        return Epoch.of(self._node.epoch())
 
     @property
-    def stands_still(self) -> bool:
+    def is_paused(self) -> bool:
         """No step counts, and there can be no next epoch, until others come."""
         return not self.in_group and self._node.standing()[0] == "waiting"
 
     @property
     def meeting(self) -> Meeting:
         """The last one that was called, of no later epoch than this process knows."""
-        return self._meetings.last(self._node.epoch_number())
+        with self._lock:
+            return self._meetings.last(self._node.epoch_number())
 
     def begin(self, terms: Sequence[str]) -> None:
         """A run begins: what all its members must hold alike, a line each. A joiner that holds something else
         is refused before it is in any epoch."""
         with self._lock:
-            self._transfers.begin(shortened(terms), self._reached_members())
+            self._transfers.begin(shortened(terms), self._discovery.members(self.epoch))
 
     def step(self, step: int) -> None:
         """This step is the next that is not counted."""
         self._node.step(step)
-        self._stepped = time.monotonic()
         with self._lock:
+            self._stepped = time.monotonic()
             self._transfers.step(step)
 
     def when_changed(self, call: Callable[[Epoch], None]) -> None:
-        """Has this called with each next epoch.
-
-        The thread of the links calls it, so it must not wait.
-        """
+        """Has this called with each next epoch, by the thread of the links: so it must not wait."""
         self._when_changed = call
 
     def leave(self) -> None:
@@ -174,18 +165,14 @@ class Control:
         with self._lock:
             self._note(meeting)
 
-    def pass_on(self, epoch: Epoch, attempt: int) -> None:
+    def delegate(self, epoch: Epoch, attempt: int) -> None:
         """This process is to call the others of an epoch to a meeting, and nobody can call it: another one
         does so, the first that can be called, of those that all reach if there is such.
 
         Raises: PeerLost if there is none.
         """
-        apart = {key for pair in epoch.cut for key in pair}
-        able = [key for key in epoch.members if self._addresses.get(key)]
-        if not able:
-            raise PeerLost("no member can be called: at least one must listen, without TWEED_DIAL_ONLY")
-        key = min(able, key=lambda key: key in apart)
-        self.call_meeting(Meeting(epoch.number, attempt, 0, key))
+        with self._lock:
+            self._note(Meeting(epoch.number, attempt, 0, self._discovery.listener(epoch)))
 
     def wait_for(
         self,
@@ -208,9 +195,8 @@ class Control:
         while True:
             with self._lock:
                 if self._failed is not None:
-                    raise TweedError(
-                        "the thread that drives the links to members has failed"
-                    ) from self._failed
+                    text = "the thread that drives the links to members has failed"
+                    raise TweedError(text) from self._failed
                 epoch = self.epoch
                 meeting = self._meetings.last(epoch.number)
                 standing, why = self._node.standing()
@@ -224,7 +210,7 @@ class Control:
                 if condition(epoch, meeting):
                     return epoch, meeting
                 if self.joins and self._noted == 0:  # it is in no epoch yet
-                    self._reached()
+                    self._discovery.reached()
                 self._tell("waiting for members", why)
                 if time.monotonic() >= until:
                     raise DeadlineExceeded(
@@ -256,12 +242,17 @@ class Control:
         """This step counts, with this result, `[numel]`, and the steps are there then, as `Sampler.where` has
         it: joiners get both."""
         # No digest of it is formed under the lock that heartbeats need; who is no donor yet needs none.
-        mark = mark_of(result, where) if self._transfers.gives else 0
+        mark = mark_of(result, where) if self._gives else 0
         with self._lock:
             self._transfers.give_result(step, result, where, mark, time.monotonic())
-            waits = self._transfers.gives
-        if waits:
+        if self._gives:
             self._links.wake()
+
+    @property
+    def _gives(self) -> bool:
+        """Something is kept for a joiner."""
+        with self._lock:
+            return self._transfers.gives
 
     def entered(self, members: tuple[str, ...], *, behind: bool) -> None:
         """All of these have entered their epoch; `behind`: this one has yet to take results."""
@@ -282,10 +273,7 @@ class Control:
           DeadlineExceeded: it did not come in time.
         """
         with self._lock:
-            linked = self._reached()
-            linked.sort(key=lambda key: not self._addresses[key])  # who can be called reaches the others
-            # Members come first, but some may be gone, and whoever was called may be a joiner as well.
-            self._transfers.ask(linked, own_bytes)
+            self._transfers.ask(self._discovery.reached(), own_bytes)
         found: list[State] = []
 
         def come(epoch: Epoch, meeting: Meeting) -> bool:
@@ -294,23 +282,18 @@ class Control:
             return bool(found) or self._transfers.refused is not None
 
         self.wait_for(come, timeout_s, "copy of the state of members, which give it while they count steps,")
-        self._ticks = self._ticks or self._transfers.asks_in
-        refused = self._transfers.refused
+        with self._lock:
+            self._ticks = self._ticks or self._transfers.asks_in
+            refused = self._transfers.refused
         if not found and refused is not None and refused.final:
             raise PeerLost(f"this process cannot join: {refused.reason}")
         return found[0] if found else None
 
-    def _reached(self) -> list[str]:
-        """Keys of those that a joiner is linked to. Raises: PeerLost if there is none: nobody lets it in."""
-        linked = [key for key in self._addresses if key in self._member_links]
-        if not linked:
-            raise PeerLost(ALL_GONE)
-        return linked
-
     @property
     def cut_off(self) -> bool:
         """A member was lost while it gave to this joiner: results may not come any more."""
-        return self._transfers.refused is not None
+        with self._lock:
+            return self._transfers.refused is not None
 
     @property
     def must_ask_again(self) -> bool:
@@ -335,42 +318,43 @@ class Control:
         until = time.monotonic() + timeout_s
         with self._lock:
             self._transfers.entered()
-        while self._transfers.gives and time.monotonic() < until:
+        while self._gives and time.monotonic() < until:
             self._turn_ends()
         self._closed = True
         self._thread.join()
         self._links.close()
-        for dialer in (*self._witnesses.values(), *self._calls.values()):
-            dialer.close()
+        self._discovery.close()
 
     def _tell(self, what: str, why: str) -> None:
         """Logs why this process waits, once for each reason."""
-        if why and why != self._told:
-            log.warning("%s: %s", what, why)
-        self._told = why
+        with self._lock:
+            if why and why != self._waits_for:
+                log.warning("%s: %s", what, why)
+            self._waits_for = why
 
     def _tell_of_a_late_step(self) -> None:
         """Logs why this process waits if a step is late: where the network is split, the side that cannot go
         on may be within a call that nothing aborts."""
         standing, why = self._node.standing()
-        if standing == "waiting" and time.monotonic() > self._stepped + _LATE_S:
-            self._tell("waiting for members", why)
+        with self._lock:
+            if standing == "waiting" and time.monotonic() > self._stepped + _LATE_S:
+                self._tell("waiting for members", why)
 
     def _run(self) -> None:
         try:
             self._drive()
         except BaseException as error:  # noqa: BLE001 - whoever waits for this thread gets it
-            self._failed = error
+            with self._lock:
+                self._failed = error
             self._turns.put(None)
 
     def _drive(self) -> None:
         while not self._closed:
-            self._call_witnesses()
-            self._call_in()
+            self._discovery.turn()
             self._member_links.turn(ticks=self._ticks)
             self._tell_of_a_late_step()
             with self._lock:
-                self._transfers.stand_still(self.stands_still)
+                self._transfers.pause(self.is_paused)
                 while (said := self._transfers.poll(time.monotonic())) is not None:
                     self._member_links.say(*said)
             if self._turns.empty():
@@ -382,48 +366,17 @@ class Control:
             return  # as after nearly every message
         epoch = self.epoch
         if self._noted > 0 or self.key in epoch.members:
-            self._know_witnesses(epoch)
             with self._lock:
+                self._discovery.enter(epoch)
                 self._noted, self._hold_from[epoch.number] = epoch.number, epoch.first_step
                 if epoch.broken:
                     self._transfers.handle_members(epoch.members)
             self._when_changed(epoch)
 
-    def _know_witnesses(self, epoch: Epoch) -> None:
-        """One may have been replaced. A call to it that is under way ends by itself."""
-        found = map(HubAddress, epoch.witness_addresses, epoch.witnesses)
-        old = {dialer.address: dialer for dialer in self._witnesses.values()}
-        self._witnesses = {key: old.get(one) or Dialer(self._links, one) for one in found if (key := one.key)}
-
-    def _call_witnesses(self) -> None:
-        for key, dialer in self._witnesses.items():
-            failed = dialer.failed
-            if not self._is_linked(key, dialer) and dialer.failed not in ("", failed):
-                log.warning("the witness at %s is not reached: %s", dialer.address, dialer.failed)
-
-    def _call_in(self) -> None:
-        for key, dialer in list(self._calls.items()):
-            if self._is_linked(key, dialer):
-                dialer.close()
-                del self._calls[key]
-                self._member_links.say(key, packed(Hello(self.address)))
-
-    def _is_linked(self, key: str, dialer: Dialer) -> bool:
-        """Calls it if need be."""
-        if key in self._member_links:
-            return True
-        try:
-            link = dialer.poll(time.monotonic())
-        except UsageError:
-            link = None  # it refuses this process; `dialer.failed` says why
-        if link is not None:
-            self._member_links.add(link, key)
-        return link is not None
-
     def _lost(self, key: str) -> None:
         with self._lock:
             self._transfers.handle_lost(key)
-            self._addresses.pop(key, None)
+            self._discovery.lost(key)
 
     def _heard(self, key: str, what: bytearray) -> None:
         said = Chunk.read(what) if what[0] == CHUNK else read(what)
@@ -431,47 +384,13 @@ class Control:
             if isinstance(said, Meeting):
                 self._note(said)
             elif isinstance(said, Hello):
-                self._addresses[key] = said.address
-                self._member_links.say(key, packed(self._known(key)))
-                self._introduce(key, said.address)
+                self._discovery.hello(key, said.address)
             elif isinstance(said, Known):
-                self._hear_of(said.others)
+                self._discovery.hear_of(said.others)
             elif isinstance(said, Candidate):
-                self._dial(said.key, said.address)
+                self._discovery.dial(said.key, said.address)
             else:
-                self._transfers.handle(key, said, self._reached_members())
-
-    def _reached_members(self) -> list[str]:
-        return [one for one in self.epoch.members if one == self.key or one in self._member_links]
-
-    def _known(self, key: str) -> Known:
-        found = self._node.epoch()
-        lives = dict(found[1]) if found is not None else {}
-        members = [*lives, *(other for other in self._addresses if other not in lives)]
-        others = [[other, self._addresses[other]] for other in members if other in self._addresses]
-        others = [other for other in others if other[0] != key]
-        run = self.elastic
-        return Known(others, lives.get(key, -1), run.min_members, run.max_members, run.about)
-
-    def _introduce(self, joiner: str, address: str) -> None:
-        """Who cannot be called is told of a joiner that can."""
-        known = packed(Known([[joiner, address]], -1))
-        for key, of in self._addresses.items():
-            if address and not of and key not in (joiner, self.key):
-                self._member_links.say(key, known)
-
-    def _hear_of(self, others: list[list[str]]) -> None:
-        """Calls those that cannot call this process."""
-        for key, address in others:
-            if not self.address and address and key != self.key and key not in self._member_links:
-                self._addresses[key] = address
-                self._dial(key, address)
-
-    def _dial(self, key: str, address: str) -> None:
-        """Calls a process until it is linked; at another address than before, if that is said now."""
-        place = HubAddress(address, key)
-        if key not in self._calls or self._calls[key].address != place:
-            self._calls[key] = Dialer(self._links, place)
+                self._transfers.handle(key, said, self._discovery.members(self.epoch))
 
     def _note(self, meeting: Meeting) -> None:
         """Who hears of a meeting says so to all: a link between two members may be missing."""

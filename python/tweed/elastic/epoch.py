@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from tweed._core import _Epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,16 @@ class Epoch:
     missing: tuple[tuple[int, int], ...] = ()
     lives: tuple[int, ...] = ()
     witness_addresses: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, parts: _Epoch | None) -> Self:
+        """What `MemberNode.epoch` gives; None: this process knows of none yet."""
+        if parts is None:
+            return cls(0)
+        number, members, voters, missing, first_step, broken = parts
+        keys, lives = (tuple(each) for each in zip(*members, strict=True))
+        witnesses, addresses = tuple(key for key, _, _ in voters), tuple(at for _, _, at in voters)
+        return cls(number, keys, first_step, witnesses, broken, tuple(missing), lives, addresses)
 
     @property
     def caller(self) -> str:

@@ -128,7 +128,7 @@ class EpochTransition:
             return False
         member = self._local.member
         calls = epoch.caller == self._control.key and member.behind
-        holds = member.counted >= self._control.holds_from(self.epoch)
+        holds = member.steps_done >= self._control.holds_from(self.epoch)
         return calls or holds or meeting.epoch == epoch.number
 
     def regroup(self) -> None:
@@ -158,11 +158,11 @@ class EpochTransition:
         standing = member.standing(cut_off=self._control.cut_off)
         own = (standing, self._place, self._is_new, self._call)
         given = gather(self.group, own, classes=(Standing, Position, Call))
-        told: dict[int, Standing] = {rank: standing for rank, (standing, *_) in enumerate(given)}
+        standings: dict[int, Standing] = {rank: standing for rank, (standing, *_) in enumerate(given)}
         self._judge({rank: call for rank, (*_, call) in enumerate(given)})
         self.writers = writers([place for _, place, *_ in given])
-        plan = member.enter(members, told)
-        giver, takers = member.cut_off(told)
+        plan = member.enter(members, standings)
+        giver, takers = member.cut_off(standings)
         if takers:
             log.warning(
                 "ranks %s get the whole state from rank %d: members waited for others to come, or who gave "
@@ -172,8 +172,8 @@ class EpochTransition:
             )
         self._give_whole(giver, takers)
         if isinstance(plan, Take):
-            self._take(plan, takers, told[plan.giver].where)
-        self._found([is_new for _, _, is_new, _ in given], told)
+            self._take(plan, takers, standings[plan.giver].where)
+        self._found([is_new for _, _, is_new, _ in given], standings)
         self._control.entered(members, behind=self._local.member.behind)
 
     def _take(self, plan: Take, have_all: Sequence[int], where: Sequence[int]) -> None:
@@ -191,9 +191,9 @@ class EpochTransition:
         if takes:
             self._local.take(result, where)
 
-    def _found(self, new: Sequence[bool], told: Mapping[int, Standing]) -> None:
+    def _found(self, new: Sequence[bool], standings: Mapping[int, Standing]) -> None:
         """Founders begin with the state of one of them: rank 0's, or that with which others have begun."""
-        able = [rank for rank, standing in told.items() if not standing.behind]
+        able = [rank for rank, standing in standings.items() if not standing.behind]
         giver = min(able, key=lambda rank: (new[rank], rank))
         self._give_whole(giver, [rank for rank, is_new in enumerate(new) if is_new and rank != giver])
         self._is_new = False

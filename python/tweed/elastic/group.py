@@ -167,12 +167,12 @@ class Groups:
         except DeadlineExceeded:
             # Nobody is lost, and all meet again; or there can be no next epoch yet, and they wait for one.
             epoch, _ = self._control.wait_for(
-                lambda epoch, meeting: is_next(epoch, meeting) or not self._control.stands_still,
+                lambda epoch, meeting: is_next(epoch, meeting) or not self._control.is_paused,
                 self._timeout_s,
             )
         while not (calls(epoch, self._control.meeting) and self._control.address):
             if calls(epoch, self._control.meeting):
-                self._control.pass_on(epoch, self._attempt(epoch))
+                self._control.delegate(epoch, self._attempt(epoch))
             if tried > last:  # it failed here; there may be another, or others may still meet there
                 with contextlib.suppress(DeadlineExceeded):
                     return self._control.wait_for(partial(is_called, after=tried), _RETRY_S)

@@ -47,7 +47,7 @@ class JoinTransfers:
         self._donors: dict[str, Donor] = {}
         self._copy: Copy | None = None
         self._step, self._lead = 0, 2
-        self._stands_still = False
+        self._is_paused = False
         self._says: deque[tuple[str, bytes]] = deque()
 
     def begin(self, terms: list[str], members: Sequence[str]) -> None:
@@ -112,14 +112,14 @@ class JoinTransfers:
         if self._copy is not None and not self._copy.sources <= set(members):
             self.refused = Refused(self._copy.attempt, "a member was lost while it gave", final=False)
 
-    def stand_still(self, stands_still: bool) -> None:
+    def pause(self, is_paused: bool) -> None:
         """Whether members count no steps until others come: no step is that at which a donor is to copy, so
         who asks is let in first, and gets the whole state then."""
-        if stands_still and not self._stands_still:
+        if is_paused and not self._is_paused:
             for key, donor in list(self._donors.items()):
                 if not donor.begun:
                     self._refuse(key, donor, "members wait for others to come", final=False)
-        self._stands_still = stands_still
+        self._is_paused = is_paused
 
     def poll(self, now: float) -> tuple[str, bytes] | None:
         """What is to be sent next, and to whom."""
@@ -186,7 +186,7 @@ class JoinTransfers:
         if why := difference(self.terms, ask.terms):
             self._says.append((joiner, packed(Refused(ask.attempt, why, True))))
             return
-        if self._stands_still:
+        if self._is_paused:
             self._says.append((joiner, packed(Give(joiner, ask.attempt, self._step, []))))
             return
         step = self._step + max(1, min(ask.lead, _MOST_LEAD))

@@ -22,7 +22,7 @@ from tweed.data.sampler import Sampler
 from tweed.elastic.closure_step import ClosureStep
 from tweed.elastic.control import Control
 from tweed.elastic.member import Member
-from tweed.elastic.results import Kept, Transferred
+from tweed.elastic.results import Results, Transferred
 from tweed.elastic.state import State
 from tweed.errors import DataError, UsageError
 
@@ -41,7 +41,7 @@ class LocalState:
       given: means that the caller has had: of a plain loop as many as steps.
     """
 
-    def __init__(self, control: Control, kept: Kept, sampler: Sampler) -> None:
+    def __init__(self, control: Control, kept: Results, sampler: Sampler) -> None:
         self._control, self.kept = control, kept
         self.member, self.step, self.given = Member(control.key, sampler), ClosureStep(kept), 0
         self._told = -1  # the steps of which joiners were told last
@@ -52,13 +52,13 @@ class LocalState:
         return self.step.state(self.member.sampler, self.member.commit.result)
 
     def found(self, stored: State | None, run: str) -> None:
-        """A founder begins, from what was stored if there is such. Raises: see `Kept`.
+        """A founder begins, from what was stored if there is such. Raises: see `Results`.
 
         Args:
           run: a new name for it; that of one founder becomes that of all.
         """
         if stored is None:
-            self.step.steps = self.member.counted
+            self.step.steps = self.member.steps_done
         else:
             given = self.kept.given(stored, self.member.sampler)
             self.member = Member(self._control.key, given.sampler)
@@ -68,7 +68,7 @@ class LocalState:
         self._loaded(self.member)
 
     def join(self, state: State | None) -> None:
-        """Members have given this to a joiner; None: it gets it as it is let in. Raises: see `Kept`."""
+        """Members have given this to a joiner; None: it gets it as it is let in. Raises: see `Results`."""
         if state is None:
             self.member = Member(self._control.key, self.member.sampler)
             return
@@ -108,12 +108,12 @@ class LocalState:
         """As `take`, at a joiner, which tells nobody."""
         member = self._copy()
         member.take(result, where)
-        self._control.step(member.counted)
-        self.member, self._told = member, member.counted
+        self._control.step(member.steps_done)
+        self.member, self._told = member, member.steps_done
 
     def tell(self) -> None:
         """Joiners are told of the step that has come to count, if they were not yet."""
-        step, result = self.member.counted, self.member.commit.result
+        step, result = self.member.steps_done, self.member.commit.result
         if step != self._told and step > self.given:
             assert result is not None  # it is kept
             self._control.step(step)
@@ -123,7 +123,7 @@ class LocalState:
     def result(self, *, copied: bool = False) -> Tensor:
         """The mean of the step that has come to count, or a copy, which the caller has from now on. Raises:
         UsageError if there is none."""
-        if self.member.counted == self.given:
+        if self.member.steps_done == self.given:
             raise UsageError("no step counts yet: call due() and contribute() until due() gives None")
         self.tell()
         mean, step = self.member.commit.result, copy(self.step)
@@ -150,8 +150,8 @@ class LocalState:
 
     def _loaded(self, member: Member) -> None:
         """The caller has another state."""
-        self._control.step(member.counted)
-        self.member, self.given, self._told = member, member.counted, member.counted
+        self._control.step(member.steps_done)
+        self.member, self.given, self._told = member, member.steps_done, member.steps_done
 
     def _copy(self) -> Member:
         """To be moved. Tensors are the same."""

@@ -107,7 +107,7 @@ class Member:
 
     def __init__(self, key: str, sampler: Sampler, result: Tensor | None = None) -> None:
         self.key, self.sampler = key, sampler
-        self.commit = Commit(counted=sampler.step, result=result)
+        self.commit = Commit(steps_done=sampler.step, result=result)
         self._most = sampler.step  # that count anywhere, as it entered the last epoch
         self._contributes_from: int | None = sampler.step if result is None else None
         self._members: tuple[str, ...] = ()
@@ -116,14 +116,14 @@ class Member:
         self._computed: tuple[int, ...] = ()
 
     @property
-    def counted(self) -> int:
+    def steps_done(self) -> int:
         """Steps that count here."""
-        return self.commit.counted
+        return self.commit.steps_done
 
     @property
     def behind(self) -> bool:
         """Others have counted steps that this one has yet to be fed."""
-        return self._contributes_from is None or self.counted < self._contributes_from
+        return self._contributes_from is None or self.steps_done < self._contributes_from
 
     def standing(self, *, cut_off: bool) -> Standing:
         """What it tells the others; see there."""
@@ -169,12 +169,12 @@ class Member:
         last = self.commit.result
         if last is not None and last.numel() != total.numel():
             raise ShapeMismatch(
-                f"this process contributes {total.numel()} values to step {self.counted}, and members had "
+                f"this process contributes {total.numel()} values to step {self.steps_done}, and members had "
                 f"{last.numel()} of the step before: give it the model that they have, and start it again"
             )
         places = self._missing()[:samples]
         wide = total if total.element_size() >= 4 else total.float()
-        self.commit.contribute(self.counted, wide, len(places))
+        self.commit.contribute(self.steps_done, wide, len(places))
         self._computed += places
 
     @property
@@ -192,8 +192,8 @@ class Member:
         came, dealt = int(total[-1]), len(self.deal.places)
         if came != dealt:
             raise TweedError(
-                f"the sum of step {self.counted} is over {came} samples, and the members were dealt {dealt}: "
-                "members disagree on the samples of the step, which is a defect of tweed. Please report it"
+                f"the sum of step {self.steps_done} is over {came} samples, and the members were dealt "
+                f"{dealt}: members disagree on the samples of the step, a defect of tweed. Please report it"
             )
         self._count(self.sampler.counted(self.deal), total[:-1].div_(came))
         self._history = (self._members,)
@@ -211,7 +211,7 @@ class Member:
     def copied(self, sampler: Sampler, result: Tensor | None) -> None:
         """It has the others' whole state: where their steps were in it, and the result of the last. It is
         behind until it has taken those that count since."""
-        self.sampler, self.commit = sampler, Commit(counted=sampler.step, result=result)
+        self.sampler, self.commit = sampler, Commit(steps_done=sampler.step, result=result)
         self._contributes_from = self._most
         self._history = self._history_there or self._history
         self._history_there = ()
@@ -238,7 +238,7 @@ class Member:
         there = self._entered(max(histories, key=len))
         if self.behind:
             self._contributes_from, self._history = most, there
-        elif self.counted < most:  # all who have that result may be lost before it is taken
+        elif self.steps_done < most:  # all who have that result may be lost before it is taken
             self._history_there, self._history = there, self._entered(self._history)
         else:
             self._history_there, self._history = (), there

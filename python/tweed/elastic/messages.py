@@ -24,6 +24,8 @@ Attempt = int
 Port = int
 Pairs = list[list[str]]
 
+#: No message between members is longer: an epoch of 1024 members twice.
+MOST_BYTES = 1 << 18
 #: The most bytes of a chunk.
 CHUNK_BYTES = 1 << 16
 #: Of so many epochs meetings are kept: those next to the one that is known.

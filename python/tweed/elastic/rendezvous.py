@@ -13,9 +13,10 @@ from torch.distributed import HashStore, PrefixStore  # type: ignore[attr-define
 from torch.distributed.rendezvous import rendezvous
 
 from tweed import _core
-from tweed.elastic.control import ALL_GONE, MOST_BYTES, Control
+from tweed.elastic.control import Control
+from tweed.elastic.discovery import ALL_GONE
 from tweed.elastic.member_links import later_life, settings
-from tweed.elastic.messages import TEXT, Hello, Known, Life, packed, read
+from tweed.elastic.messages import MOST_BYTES, TEXT, Hello, Known, Life, packed, read
 from tweed.elastic.settings import Elastic
 from tweed.errors import DeadlineExceeded, PeerLost, TweedError, UsageError
 from tweed.exchange.store import reach_store, reading, split_place, text, value, whole

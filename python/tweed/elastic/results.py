@@ -27,7 +27,7 @@ class Transferred(NamedTuple):
     since: list[tuple[Tensor, Sequence[int]]]
 
 
-class Kept:
+class Results:
     """See the module.
 
     Args:

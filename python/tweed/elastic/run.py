@@ -31,7 +31,7 @@ from tweed.elastic.epoch_transition import LOSSES, EpochTransition
 from tweed.elastic.local_state import LocalState
 from tweed.elastic.member import Ahead, Member
 from tweed.elastic.messages import Meeting
-from tweed.elastic.results import Kept
+from tweed.elastic.results import Results
 from tweed.elastic.state import Stateful
 from tweed.elastic.sums import Sum, WholeSums
 from tweed.errors import Aborted, Left, ShapeMismatch
@@ -81,7 +81,7 @@ class ElasticRun:
         self._control, self._timeout_s = control, timeout_s
         self._check_every, self._checkpoints = check_every, checkpoints
         self._total = total or WholeSums()
-        self._local = LocalState(control, Kept(keep or {}, terms), sampler)
+        self._local = LocalState(control, Results(keep or {}, terms), sampler)
         place = "" if checkpoints is None else checkpoints.place
         self._transition = EpochTransition(control, self._local, timeout_s, place)
         self.epochs, self.changes = self._transition.epochs, self._transition.changes
@@ -112,10 +112,15 @@ class ElasticRun:
         return self._local.member
 
     @property
-    def counted(self) -> int:
+    def steps_done(self) -> int:
         """Steps that the caller's model has in it. A joiner begins with those that it was given, and may be
-        given a later state when a member is lost while it follows: a loop is best `while run.counted < n`."""
+        given a later state when a member is lost while it follows: best is `while run.steps_done < n`."""
         return self._local.step.steps
+
+    @property
+    def counted(self) -> int:
+        """The name that `steps_done` had before."""
+        return self.steps_done
 
     def begin_step(self) -> None:
         """A step of the caller's begins that may take several means, all over the same samples: those until
@@ -178,7 +183,7 @@ class ElasticRun:
         if self._follows:  # it was broken off here, and what came may be lost
             self._control.cut_short()
             self._follows = False
-        while not local.step.is_held and self._member.counted == local.given:
+        while not local.step.is_held and self._member.steps_done == local.given:
             if self._transition.is_broken:
                 self._stop_sum()
                 self._transition.regroup()
@@ -210,7 +215,7 @@ class ElasticRun:
             self._paused()
         if not self._local.step.is_within:
             self._check()
-            if self._checkpoints is not None and self.counted % self._checkpoints.every == 0:
+            if self._checkpoints is not None and self.steps_done % self._checkpoints.every == 0:
                 self._write(self._checkpoints)
         self._begin(first)
         if (samples := self._member.samples()) is not None:
@@ -288,7 +293,7 @@ class ElasticRun:
 
         Example:
           with run.leaving_on(signal.SIGTERM):
-              while run.counted < steps:
+              while run.steps_done < steps:
                   ...  # run.step and the optimizer's
         """
 
@@ -348,16 +353,16 @@ class ElasticRun:
     def _write(self, checkpoints: Checkpoints) -> None:
         """This member's part of a checkpoint; another one where the members have changed since."""
         transition = self._transition
-        now, rank, ranks = (self.counted, transition.epoch), transition.group.rank(), transition.writers
-        if self.counted > 0 and self._wrote != now and rank in ranks:
+        now, rank, ranks = (self.steps_done, transition.epoch), transition.group.rank(), transition.writers
+        if self.steps_done > 0 and self._wrote != now and rank in ranks:
             written = (transition.epoch, self._local.kept.run)
-            checkpoints.write(self.counted, ranks.index(rank), len(ranks), self._local.now, written)
+            checkpoints.write(self.steps_done, ranks.index(rank), len(ranks), self._local.now, written)
             self._wrote = now
 
     def _check(self) -> None:
         """Members have the same bytes."""
-        now = (self.counted, len(self.epochs))
-        if self._check_every == 0 or self.counted % self._check_every != 0 or self._checked == now:
+        now = (self.steps_done, len(self.epochs))
+        if self._check_every == 0 or self.steps_done % self._check_every != 0 or self._checked == now:
             return
         self._checked = now
         (digest,) = self._local.kept.now.digests()
@@ -365,7 +370,7 @@ class ElasticRun:
 
     def _gathered(self, what: str, value: Any) -> list[Any]:
         """What each member has for this, by rank. Raises: ShapeMismatch if another one is elsewhere."""
-        self._transition.call(call := f"{what} with {self.counted} steps")
+        self._transition.call(call := f"{what} with {self.steps_done} steps")
         found = gather(self._transition.group, (call, value))
         if any(theirs != call for theirs, _ in found):
             raise ShapeMismatch("they are at different points of their loops, or keep other bytes")
@@ -401,13 +406,13 @@ class ElasticRun:
         assert like is not None  # it was given
 
         def come(epoch: Epoch, meeting: Meeting) -> bool:
-            replays, at = self._local.step.replays, self._member.counted
+            replays, at = self._local.step.replays, self._member.steps_done
             found = replays.popleft() if replays else self._control.take_result(at, like)
             results.extend([] if found is None else [found])
             may_enter = self._transition.may_enter(epoch, meeting)
             return bool(results) or may_enter or self._control.must_ask_again
 
-        what = f"result of step {self._member.counted}, and no epoch with this process"
+        what = f"result of step {self._member.steps_done}, and no epoch with this process"
         self._control.wait_for(come, self._timeout_s, what)
         if self._control.must_ask_again:
             self._copy()

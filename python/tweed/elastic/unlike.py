@@ -63,7 +63,9 @@ def fault(calls: Mapping[int, Call], odd: list[int] | None) -> str:
     """
     each = "".join(f"\n  rank {rank}: {call.what or 'nothing'}" for rank, call in sorted(calls.items()))
     found = next((call.unlike for call in calls.values() if call.unlike), "")
-    next_ = "Let all members make the same calls, with the same shapes, as `while run.counted < steps` does"
+    next_ = (
+        "Let all members make the same calls, with the same shapes, as `while run.steps_done < steps` does"
+    )
     if not odd:
         whose = f"It cannot be told whose fault it is, so no member goes on. {next_}; then start them again"
     else:

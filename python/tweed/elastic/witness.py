@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tweed import _core
-from tweed.elastic.control import MOST_BYTES
 from tweed.elastic.member_links import MemberLinks, later_life, settings
-from tweed.elastic.messages import Candidate, Hello, Life, packed, read
+from tweed.elastic.messages import MOST_BYTES, Candidate, Hello, Life, packed, read
 from tweed.elastic.witness_election import WitnessElection
 from tweed.errors import DataError, UsageError
 from tweed.files import write_atomic

@@ -11,8 +11,7 @@ import logging
 import time
 from dataclasses import dataclass
 
-from tweed.elastic.control import MOST_BYTES
-from tweed.elastic.messages import TEXT, Candidate, Hello, Known, packed, read
+from tweed.elastic.messages import MOST_BYTES, TEXT, Candidate, Hello, Known, packed, read
 from tweed.errors import DataError, UsageError
 from tweed.links.address import Credentials, HubAddress
 from tweed.links.client import opened

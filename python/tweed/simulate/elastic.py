@@ -193,7 +193,7 @@ class _Members:
         for key, worker in self.workers.items():
             if key in self.stopped:
                 continue
-            worker.node.step(worker.member.counted)
+            worker.node.step(worker.member.steps_done)
             worker.node.tick()
             self._under_way += [(key, to, message) for to, message in worker.node.poll()]
             if worker.node.epoch_number() > worker.knows:
@@ -221,7 +221,7 @@ class _Members:
         """The member of the newest epoch that has counted the most steps: others may be out and not know
         it."""
         members = (self.workers.get(key) for key, _ in self.epochs[self.number()][1])
-        return max(filter(None, members), key=lambda worker: worker.member.counted)
+        return max(filter(None, members), key=lambda worker: worker.member.steps_done)
 
     def number(self) -> int:
         """The number of the newest epoch that any member knows."""
@@ -346,7 +346,7 @@ def _feed(group: _Members) -> None:
     """Who has joined or waits to be let in takes the result of the last step."""
     given = group.furthest().member
     for worker in group.workers.values():
-        if worker.member.behind and worker.member.counted < given.counted:
+        if worker.member.behind and worker.member.steps_done < given.steps_done:
             worker.take(given)
 
 
@@ -422,14 +422,14 @@ class _Step:
     def _contribute(self) -> None:
         """Each computes what it has not yet of its share."""
         for worker in self._living():
-            if worker.member.counted == self.sampler.step:
+            if worker.member.steps_done == self.sampler.step:
                 worker.compute(self.training.gradient)
 
     def _exchange_in_part(self) -> None:
         """Any of the members have the result, if all have contributed to it."""
         workers = self._living()
         if len(workers) < len(self.ranks) or any(
-            worker.member.counted > self.sampler.step for worker in workers
+            worker.member.steps_done > self.sampler.step for worker in workers
         ):
             return
         self._total = self._sum()
@@ -440,7 +440,7 @@ class _Step:
     def _exchange_goes_on(self) -> bool:
         """Nobody was lost. Whether the step counts now."""
         for worker in self._living():
-            if self._total is not None and worker.member.counted == self.sampler.step:
+            if self._total is not None and worker.member.steps_done == self.sampler.step:
                 worker.count(self._total)
         return self._total is not None
 
@@ -457,7 +457,7 @@ class _Step:
             for rank in plan.takers:
                 workers[rank].take(workers[plan.giver].member)
             self.run.taken += 1
-        elif workers[0].member.counted == self.sampler.step:
+        elif workers[0].member.steps_done == self.sampler.step:
             self.run.anew += 1
             return False
         _feed(self.group)
@@ -466,7 +466,7 @@ class _Step:
     def _finish(self) -> None:
         """The step counts at all that have not counted it; their models are compared."""
         workers = self._living()
-        if workers[0].member.counted == self.sampler.step:
+        if workers[0].member.steps_done == self.sampler.step:
             total = self._sum()
             for worker in workers:
                 worker.count(total)

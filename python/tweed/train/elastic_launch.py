@@ -110,11 +110,11 @@ class ElasticLauncher:
         if stored:
             self.note(f"Goes on from step {stored}, written in epoch {checkpoints.epoch()}")
         folder.cut(OURS, stored)
-        with tempfile.TemporaryDirectory() as meeting:
+        with tempfile.TemporaryDirectory() as rendezvous:
             begins = server.environment({"TWEED_JOIN": ""})
-            with begins, testbed.Ranks(_votes, 1, Path(meeting) / "witness") as voter:
+            with begins, testbed.Ranks(_votes, 1, Path(rendezvous) / "witness") as voter:
                 limits, witness = (self.least, self.most), _said(voter)
-                job = (settings, folder.path, limits, witness, Path(meeting) / "founders")
+                job = (settings, folder.path, limits, witness, Path(rendezvous) / "founders")
                 with testbed.Ranks(_work, self.begin or settings.workers, *job) as ranks:
                     watched = _Watched(ranks, show, self.note)
                     while ranks.running():
@@ -203,7 +203,7 @@ def _work(
     path: Path,
     limits: tuple[int, int],
     witness: str,
-    meeting: Path,
+    rendezvous: Path,
 ) -> bool:
     """What a worker of the fork server does. Returns whether it has trained to the end."""
     from torch._C._distributed_c10d import FileStore
@@ -217,7 +217,7 @@ def _work(
     if os.environ.get("TWEED_JOIN"):
         control = join(None, elastic)
     else:
-        control = start(FileStore(str(meeting), size), rank, size, elastic)
+        control = start(FileStore(str(rendezvous), size), rank, size, elastic)
     testbed.say(Here(control.address))
     return trains(settings, folder, control, testbed.say, lambda entered: testbed.say(In())).done
 

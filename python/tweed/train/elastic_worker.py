@@ -215,7 +215,7 @@ class ElasticWorker(Worker):
 
     def _next_step(self) -> int:
         """The step that comes next in this model, which within a round of local steps has more than count."""
-        counted, every = self._side.run.counted, self._settings.every
+        counted, every = self._side.run.steps_done, self._settings.every
         before, self._round = self._round, counted
         self._within = 0 if before != counted else self._within + 1
         return counted + self._within % every
@@ -242,17 +242,17 @@ class ElasticWorker(Worker):
     def _went_on(self) -> None:
         """Steps have come to count, as may be seen here and there."""
         run, before = self._side.run, self._counted
-        if before is not None and run.counted == self._step:
+        if before is not None and run.steps_done == self._step:
             return
         self._counted = time.monotonic(), self._meter.seconds
         if before is None:  # the begin, also of one that joins
-            self._step = run.counted
+            self._step = run.steps_done
             self._reported()
             self._entered(self._step, self._meter.seconds, None)
             return
         if self._due()[0] and self._reported_step != self._step:
             self._reported()  # by rank 0, before this step
-        first, self._step = self._step, run.counted
+        first, self._step = self._step, run.steps_done
         loss, count = self._losses_of_all.clone()
         self._losses.append(loss / count)
         self._side.count()

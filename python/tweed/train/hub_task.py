@@ -67,7 +67,7 @@ class HubTask:
     """The hub of a task, with a folder for what comes of it.
 
     Args:
-      settings: the job; `steps` are commits, `workers` into how many parts the data is dealt.
+      settings: the job; `steps` are commits, `workers` into how many parts the data is partitioned.
       folder: of the run; goes on from the checkpoint that is in it.
       admission: where it listens.
       lr: of its optimizer, plain SGD; None: 1 where differences are exchanged, 0.5 where models are, and

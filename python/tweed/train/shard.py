@@ -68,8 +68,8 @@ class Shard:
     ) -> None:
         self.task = task(name)
         self.arrays: Arrays = _loaded(row(name).data)
-        dealt = deal(self.arrays.labels, workers, Partition.parse(partition), seed)
-        self.samples = dealt[min(worker, workers - 1)]
+        partitioned = deal(self.arrays.labels, workers, Partition.parse(partition), seed)
+        self.samples = partitioned[min(worker, workers - 1)]
         self._batches = Batches(self.samples, batch, seed, worker)
 
     def model(self) -> nn.Module:

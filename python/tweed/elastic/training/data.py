@@ -19,7 +19,9 @@ _OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "in_o
 Upcoming = Callable[[], Iterator[tuple[int, ...]]]
 
 
-def dealt(dataset: Any, batch: int | None, per_member: int | None, seed: int, every: int = 1) -> Sampler:
+def partitioned(
+    dataset: Any, batch: int | None, per_member: int | None, seed: int, every: int = 1
+) -> Sampler:
     """Whose samples come when, as `ElasticTraining.batches` is asked for it.
 
     Args:

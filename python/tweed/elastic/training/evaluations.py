@@ -45,7 +45,7 @@ class MemberEvaluations(MemberSteps):
         if self.left:
             return None
         self._run.begin_step()
-        self._batch = None if self._run.counted >= steps else self._draw(first)
+        self._batch = None if self._run.steps_done >= steps else self._draw(first)
         return self._batch
 
     def computed(self, total: Tensor) -> Tensor | None:

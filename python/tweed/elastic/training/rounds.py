@@ -98,7 +98,7 @@ class MemberRounds:
         try:
             while not self._batches:
                 self._end_pass()
-                if self.left or self._run.counted * self._every >= steps:
+                if self.left or self._run.steps_done * self._every >= steps:
                     return None
                 self._begin_pass(first)
         except Left:

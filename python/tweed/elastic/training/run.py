@@ -26,7 +26,7 @@ from tweed.elastic.state import Stateful
 from tweed.elastic.training.checks import check_strategy
 from tweed.elastic.training.closure import Closure, forget
 from tweed.elastic.training.connect import MemberRendezvous
-from tweed.elastic.training.data import Loader, check_loader, dealt
+from tweed.elastic.training.data import Loader, check_loader, partitioned
 from tweed.elastic.training.ddp import check_alone
 from tweed.elastic.training.loop import RoundLoop, StepLoop
 from tweed.elastic.training.rounds import MemberRounds
@@ -91,9 +91,14 @@ class ElasticTraining(BaseRun):
             self._no_ddp.remove()
 
     @property
-    def counted(self) -> int:
+    def steps_done(self) -> int:
         """Steps that the model has in it."""
-        return 0 if self._loop.run is None else self._loop.run.counted * self._loop.every
+        return 0 if self._loop.run is None else self._loop.run.steps_done * self._loop.every
+
+    @property
+    def counted(self) -> int:
+        """The name that `steps_done` had before."""
+        return self.steps_done
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -241,7 +246,7 @@ class ElasticTraining(BaseRun):
         check_loader(loader)
         loop = self._loop
         run = loop.begin(
-            dealt(dataset, batch, per_member, seed, loop.every), (check_every, checkpoints, timeout_s)
+            partitioned(dataset, batch, per_member, seed, loop.every), (check_every, checkpoints, timeout_s)
         )
         began = (lambda: None) if self._proximal is None else self._proximal.exchanged
         now = loop.iterations(run, len(dataset), at_most, began)

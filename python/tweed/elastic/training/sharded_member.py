@@ -234,7 +234,7 @@ def _whole(sharded_member: ShardedMember, kept: Stateful) -> dict[str, Any]:
 
 
 #: What of its run the first process tells the others after each call.
-_SEEN = ("counted", "members", "epochs", "changes", "paused_s", "samples", "position", "ahead", "replaced")
+_SEEN = ("steps_done", "members", "epochs", "changes", "paused_s", "samples", "position", "ahead", "replaced")
 
 
 class ShardedMemberRun:
@@ -249,7 +249,8 @@ class ShardedMemberRun:
       made: makes the first process's run, of what it is to keep.
 
     Attributes:
-      counted, members, epochs, changes, paused_s, samples, position, ahead, replaced, told: see `ElasticRun`.
+      steps_done, members, epochs, changes, paused_s, samples, position, ahead, replaced, told: see
+        `ElasticRun`.
     """
 
     def __init__(
@@ -269,7 +270,7 @@ class ShardedMemberRun:
         def begin() -> None:
             self._run = made({name: Whole(sharded_member, name, one) for name, one in self._keep.items()})
 
-        self.counted: int
+        self.steps_done: int
         self._finite = True
         self.members: tuple[str, ...]
         self.epochs: list[int]
@@ -322,14 +323,14 @@ class ShardedMemberRun:
         """The mean, as `ElasticRun.result` has it: this process's shard of it, and what follows that."""
         shards, rest = list[Tensor](), self._like.new_empty(self._rest + 2)
         if self._sharded_member.leads:
-            own, before = self._own, self._own.counted
+            own, before = self._own, self._own.steps_done
             *shards, rest = own.result().split_with_sizes([*self._shards, self._rest])
-            seen = [own.is_finite(sum(self._shards)), own.counted - before]
+            seen = [own.is_finite(sum(self._shards)), own.steps_done - before]
             rest = torch.cat([rest, rest.new_tensor(seen)])
         mine = self._sharded_member.scattered(shards, max(self._shards), self._like)
         rest = self._sharded_member.sent(rest)
         finite, counted = rest[-2:].tolist()
-        self._finite, self.counted = bool(finite), self.counted + int(counted)
+        self._finite, self.steps_done = bool(finite), self.steps_done + int(counted)
         return torch.cat([mine[: self._shard], rest[:-2]])
 
     def is_finite(self, numel: int) -> bool:

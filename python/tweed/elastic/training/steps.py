@@ -81,7 +81,7 @@ class MemberSteps:
     def begin(self, steps: int, first: Callable[[], None] | None) -> tuple[int, ...] | None:
         """The samples of the loop's next batch; None: it ends."""
         self._end_iteration()
-        if self.left or self._run.counted >= steps:
+        if self.left or self._run.steps_done >= steps:
             return None
         found = self._draw(first)
         self._before = snapshot(self._kept, self._optimizers)
@@ -112,9 +112,9 @@ class MemberSteps:
         each, left = divmod(len(share), size)
         if size > 1 and (each == 1 or left == 1):  # layers such as batch norm cannot go with one
             each = max(each - 1, 0)
-        dealt, rest = share[: each * size], share[each * size :]
+        partitioned, rest = share[: each * size], share[each * size :]
         found = [
-            (tuple(dealt[(low * size + process * (high - low)) :][: high - low]), (high - low) * size)
+            (tuple(partitioned[(low * size + process * (high - low)) :][: high - low]), (high - low) * size)
             for low, high in self._ends(each)
         ]
         found += [(tuple(rest[low:high]), high - low) for low, high in self._ends(len(rest))]
@@ -170,9 +170,9 @@ class MemberSteps:
         """The iteration is over, or the loop was left. Raises: UsageError if the model lacks a step."""
         if self._phase is Phase.COUNTED and self._finite:
             raise UsageError(
-                f"step {self._run.counted} counts at all members, and optimizer.step() was not called for it "
-                "here: call it once after each backward pass. If the loop was left before it, this member's "
-                "model lacks the step: detach(), and join the others again"
+                f"step {self._run.steps_done} counts at all members, and optimizer.step() was not called for "
+                "it here: call it once after each backward pass. If the loop was left before it, this "
+                "member's model lacks the step: detach(), and join the others again"
             )
         if self._phase is Phase.VOID:
             restore(self._before, self._kept, self._optimizers)

@@ -223,11 +223,11 @@ def _life(life: int, rank: int, job: Job) -> tuple[float, float, bytes]:
         return gradient
 
     with Written(job.folder, rank, life) as written:
-        while not written.over(run.counted):
+        while not written.over(run.steps_done):
             begin = time.monotonic()
             model[0].grad = run.step(computed)
             optimizer.step()
-            written.step(run.counted, begin, len(run.members))
+            written.step(run.steps_done, begin, len(run.members))
     copied_s = _copied_s(4 * model[0].numel() * 4)
     (digest,) = State(of_objects(keep)).digests()
     run.finish()

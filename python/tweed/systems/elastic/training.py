@@ -199,10 +199,10 @@ def _life(life: int, rank: int, size: int, folder: Path, dtype: torch.dtype, tas
     keep: dict[str, Stateful] = {"model": trainee.model, "optimizer": trainee.optimizer}
     run, held = ElasticRun(elastic, trainee.sampler, keep, check_every=1), list[Held]()
     with Written(folder, rank, life) as written:
-        while not written.over(run.counted):
+        while not written.over(run.steps_done):
             begin = time.monotonic()
             losses.append(trainee.step(run.step(trainee.gradient)))
-            written.step(run.counted, begin, len(run.members))
+            written.step(run.steps_done, begin, len(run.members))
             # Who has the store of the meetings holds more; one that is spared has it once rank 0 is lost.
             all_in = len(run.members) == size and _lost(run.changes) >= _FIRST_KILLS
             if all_in and elastic.epoch.caller == elastic.key:
