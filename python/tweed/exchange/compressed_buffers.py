@@ -13,6 +13,7 @@ from tweed.compress import Memory, Spec, Turn, Update
 from tweed.exchange.checkpoint import check_same, restored, stored
 from tweed.exchange.collectives import run_exchanges
 from tweed.exchange.communicator import Communicator
+from tweed.exchange.eager import limits_by_kind
 from tweed.exchange.owners import Owners
 from tweed.exchange.transfers import BufferState, exchange_buffer
 
@@ -41,6 +42,7 @@ class CompressedBuffers:
         self._memory = memory
         self.turns = 0
         self._comm = comm
+        self._limits = limits_by_kind(comm.size)
         self.specs = [Spec(tuple(tuple(tensor.shape) for tensor in tensors)) for tensors in buffers]
         devices = [tensors[0].device for tensors in buffers]
         self._likes = [
@@ -77,7 +79,7 @@ class CompressedBuffers:
             exchange_buffer(buffer, value, turn, silent) for turn, buffer, value in self._each(values)
         ]
         self.turns += 1
-        return run_exchanges(exchanges, self._comm)
+        return run_exchanges(exchanges, self._comm, self._limits)
 
     def forget(self) -> None:
         """Begins anew: no state is kept. The count of exchanges goes on."""
