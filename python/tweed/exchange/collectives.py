@@ -13,7 +13,7 @@ all-to-all of lengths goes first, and what is critical of the pieces crosses as 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,7 +21,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from tweed.compress import Update
 from tweed.compress.packet import ByteRanges
 from tweed.exchange.communicator import Communicator
 from tweed.exchange.eager import EagerLimits, LimitsByKind
@@ -32,7 +31,6 @@ from tweed.exchange.transfers import (
     AllReduce,
     AllToAll,
     Averaged,
-    BufferExchange,
     Crossed,
     Piece,
     Total,
@@ -45,8 +43,8 @@ _LENGTH_BYTES = 8
 
 
 def run_exchanges(
-    exchanges: Sequence[BufferExchange], comm: Communicator, limits: LimitsByKind
-) -> list[Update]:
+    exchanges: Sequence[Generator[Transfer, Any, T]], comm: Communicator, limits: LimitsByKind
+) -> list[T]:
     """Runs `exchanges`, which are the same on every rank and in the same order, to their ends.
 
     Args:
@@ -55,7 +53,7 @@ def run_exchanges(
     Cost: per round one all-reduce for each `AllReduce`; one all-to-all for all `AllToAll`s, one for all
       `AllGather`s, one for all `Total`s, and a latency more where a message was longer than foreseen.
     """
-    done: dict[int, Update] = {}
+    done: dict[int, T] = {}
     answers: Mapping[int, Any] = dict.fromkeys(range(len(exchanges)))
     place = 0
     while answers:
@@ -80,7 +78,8 @@ def _round(
     replies = {number: one.piece for number, one in transfers.items() if isinstance(one, AllGather)}
     comm.stats.bytes_answered += sum(piece.numel() for piece in replies.values())
     comm.stats.bytes_packed += sum(one.values.nbytes for one in sums.values())
-    comm.stats.bytes_packed += sum(one.data.numel() for by_rank in pieces.values() for one in by_rank)
+    packets = [one.pieces for one in transfers.values() if isinstance(one, AllToAll) and one.packed]
+    comm.stats.bytes_packed += sum(one.data.numel() for by_rank in packets for one in by_rank)
     answers: dict[int, Any] = _averaged(sums, comm)
     answers |= _crossed(pieces, comm, limits["pieces", place, *pieces])
     answers |= _totalled({n: one for n, one in transfers.items() if isinstance(one, Total)}, comm)
