@@ -1,15 +1,19 @@
 """Transfers of many exchanges as collectives of a process group.
 
 In each round every exchange has one transfer under way. All `AllToAll`s of a round cross as one all-to-all,
-all `AllGather`s as another, in front of each a small one with the lengths of the pieces; sums are
-all-reduces. Where the network may lose parts, what is critical of the pieces crosses as an all-to-all of its
-own.
+all `AllGather`s as another; sums are all-reduces. What goes from one rank to another in an all-to-all is a
+message:
+
+    message = 8 bytes per piece, its length; the pieces side by side
+
+How ranks know how long messages are is up to `tweed.exchange.messages`. Where the network may lose parts, an
+all-to-all of lengths goes first, and what is critical of the pieces crosses as an all-to-all of its own.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,16 +21,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from tweed.compress import Update
 from tweed.compress.packet import ByteRanges
 from tweed.exchange.communicator import Communicator
+from tweed.exchange.eager import EagerLimits, LimitsByKind
 from tweed.exchange.losses import Losses
+from tweed.exchange.messages import exchange_messages
 from tweed.exchange.transfers import (
     AllGather,
     AllReduce,
     AllToAll,
     Averaged,
-    BufferExchange,
     Crossed,
     Piece,
     Total,
@@ -35,15 +39,23 @@ from tweed.exchange.transfers import (
 
 T = TypeVar("T")
 
+_LENGTH_BYTES = 8
 
-def run_exchanges(exchanges: Sequence[BufferExchange], comm: Communicator) -> list[Update]:
+
+def run_exchanges(
+    exchanges: Sequence[Generator[Transfer, Any, T]], comm: Communicator, limits: LimitsByKind
+) -> list[T]:
     """Runs `exchanges`, which are the same on every rank and in the same order, to their ends.
 
-    Cost: per round one all-reduce for each `AllReduce`; two all-to-alls for all `AllToAll`s, two for all
-      `AllGather`s.
+    Args:
+      limits: of these exchanges, the same ones at every call.
+
+    Cost: per round one all-reduce for each `AllReduce`; one all-to-all for all `AllToAll`s, one for all
+      `AllGather`s, one for all `Total`s, and a latency more where a message was longer than foreseen.
     """
-    done: dict[int, Update] = {}
+    done: dict[int, T] = {}
     answers: Mapping[int, Any] = dict.fromkeys(range(len(exchanges)))
+    place = 0
     while answers:
         transfers: dict[int, Transfer] = {}
         for number, answer in answers.items():
@@ -52,22 +64,28 @@ def run_exchanges(exchanges: Sequence[BufferExchange], comm: Communicator) -> li
                     transfers[number] = exchanges[number].send(answer)
                 except StopIteration as end:
                     done[number] = end.value
-        answers = _round(transfers, comm)
+        answers = _round(transfers, comm, limits, place)
+        place += 1
     return [done[number] for number in range(len(exchanges))]
 
 
-def _round(transfers: Mapping[int, Transfer], comm: Communicator) -> dict[int, Any]:
-    """What came of each of `transfers`."""
+def _round(
+    transfers: Mapping[int, Transfer], comm: Communicator, limits: LimitsByKind, place: int
+) -> dict[int, Any]:
+    """What came of each of `transfers`, those of the round with number `place`."""
     sums = {number: one for number, one in transfers.items() if isinstance(one, AllReduce)}
     pieces = {number: one.pieces for number, one in transfers.items() if isinstance(one, AllToAll)}
     replies = {number: one.piece for number, one in transfers.items() if isinstance(one, AllGather)}
     comm.stats.bytes_answered += sum(piece.numel() for piece in replies.values())
     comm.stats.bytes_packed += sum(one.values.nbytes for one in sums.values())
-    comm.stats.bytes_packed += sum(one.data.numel() for by_rank in pieces.values() for one in by_rank)
+    packets = [one.pieces for one in transfers.values() if isinstance(one, AllToAll) and one.packed]
+    comm.stats.bytes_packed += sum(one.data.numel() for by_rank in packets for one in by_rank)
     answers: dict[int, Any] = _averaged(sums, comm)
-    answers |= _crossed(pieces, comm)
+    answers |= _crossed(pieces, comm, limits["pieces", place, *pieces])
     answers |= _totalled({n: one for n, one in transfers.items() if isinstance(one, Total)}, comm)
-    return answers | all_to_all({number: [piece] * comm.size for number, piece in replies.items()}, comm)
+    to_all = {number: [piece] * comm.size for number, piece in replies.items()}
+    of_replies = limits["replies", place, *replies] if comm.losses is None else None
+    return answers | all_to_all(to_all, comm, of_replies)
 
 
 def _averaged(sums: Mapping[int, AllReduce], comm: Communicator) -> dict[int, Averaged]:
@@ -91,18 +109,20 @@ def _averaged(sums: Mapping[int, AllReduce], comm: Communicator) -> dict[int, Av
 
 def _totalled(asked: Mapping[int, Total], comm: Communicator) -> dict[int, Tensor]:
     """What ranks and buffers have, added up: one rank after the other, so the same bits everywhere."""
+    if not asked:
+        return {}
     parts = sorted({one.part for one in asked.values()})
-    mine = {
-        place: torch.stack([one.values for one in asked.values() if one.part == part]).sum(dim=0)
-        for place, part in enumerate(parts)
-    }
-    comm.stats.bytes_packed += sum(values.nbytes for values in mine.values())
-    pieces = {place: [values.view(torch.uint8)] * comm.size for place, values in mine.items()}
-    totals = {}
-    for place, by_rank in all_to_all(pieces, comm).items():
-        totals[parts[place]] = total = torch.zeros_like(mine[place])
-        for one in by_rank:
-            total += one.clone().view(torch.float64)  # a piece need not lie where such a number may
+    of_part = [[one.values for one in asked.values() if one.part == part] for part in parts]
+    mine = [torch.stack(values).sum(dim=0) for values in of_part]
+    outgoing = torch.cat(mine).repeat(comm.size)  # all know how long it is
+    incoming = torch.empty_like(outgoing)
+    comm.stats.bytes_packed += sum(values.nbytes for values in mine)
+    comm.count(outgoing, crossings=1)
+    comm.wait(comm.work(dist.all_to_all_single(incoming, outgoing, group=comm.group, async_op=True)))
+    total = torch.zeros_like(outgoing[: len(outgoing) // comm.size])
+    for one in incoming.view(comm.size, -1):
+        total += one
+    totals = dict(zip(parts, torch.split(total, [len(values) for values in mine]), strict=True))
     return {number: totals[one.part] for number, one in asked.items()}
 
 
@@ -116,11 +136,14 @@ def _within(values: Tensor, lost: Iterable[tuple[int, bytes]]) -> list[tuple[int
     return found
 
 
-def _crossed(pieces: Mapping[int, Sequence[Piece]], comm: Communicator) -> dict[int, Crossed]:
+def _crossed(
+    pieces: Mapping[int, Sequence[Piece]], comm: Communicator, limits: EagerLimits
+) -> dict[int, Crossed]:
     """What came of all-to-alls: what is critical goes first, then what may get lost."""
     if comm.losses is None:
-        whole = all_to_all({number: [one.data for one in mine] for number, mine in pieces.items()}, comm)
+        data = {number: [one.data for one in mine] for number, mine in pieces.items()}
         nothing: list[ByteRanges] = [()] * comm.size
+        whole = all_to_all(data, comm, limits)
         return {number: Crossed(received, nothing, nothing) for number, received in whole.items()}
     critical = {number: [one.data[: one.critical] for one in mine] for number, mine in pieces.items()}
     values = {number: [one.data[one.critical :] for one in mine] for number, mine in pieces.items()}
@@ -136,13 +159,38 @@ def _crossed(pieces: Mapping[int, Sequence[Piece]], comm: Communicator) -> dict[
     }
 
 
-def all_to_all(pieces: Mapping[int, Sequence[Tensor]], comm: Communicator) -> dict[int, list[Tensor]]:
-    """Sends `pieces[number][rank]`, `[bytes]` uint8, to `rank`; returns what each rank sent to this one."""
+def all_to_all(
+    pieces: Mapping[int, Sequence[Tensor]], comm: Communicator, limits: EagerLimits | None = None
+) -> dict[int, list[Tensor]]:
+    """Sends `pieces[number][rank]`, `[bytes]` uint8, to `rank`; returns what each rank sent to this one.
+
+    Args:
+      limits: of such messages; None: lengths go first, by an all-to-all of their own.
+    """
     if not pieces:
         return {}
+    first = next(iter(pieces.values()))[0]
+    if limits is not None and first.device.type == "cpu":  # elsewhere a send may wait for another one's end
+        messages = [
+            _with_lengths([of_rank[rank] for of_rank in pieces.values()]) for rank in range(comm.size)
+        ]
+        came = exchange_messages(messages, comm, limits)
+        return _by_number([piece for message in came for piece in _pieces(message, len(pieces))], pieces)
     outgoing, incoming, lengths = _laid_out(pieces, comm)
     comm.wait(_start_all_to_all(incoming, outgoing, lengths, comm))
     return _by_number(torch.split(incoming, lengths.received), pieces)
+
+
+def _with_lengths(pieces: Sequence[Tensor]) -> Tensor:
+    """The pieces for one rank as one message."""
+    lengths = torch.tensor([len(piece) for piece in pieces]).view(torch.uint8)
+    return torch.cat([lengths, *pieces])
+
+
+def _pieces(message: Tensor, count: int) -> Sequence[Tensor]:
+    """The `count` pieces of a message, as `_with_lengths` made it."""
+    lengths = message[: _LENGTH_BYTES * count].clone().view(torch.int64)  # such numbers cannot lie anywhere
+    return torch.split(message[_LENGTH_BYTES * count :], lengths.tolist())
 
 
 def _losing_all_to_all(

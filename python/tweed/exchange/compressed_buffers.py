@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from copy import deepcopy
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,8 +14,11 @@ from tweed.compress import Memory, Spec, Turn, Update
 from tweed.exchange.checkpoint import check_same, restored, stored
 from tweed.exchange.collectives import run_exchanges
 from tweed.exchange.communicator import Communicator
+from tweed.exchange.eager import limits_by_kind
 from tweed.exchange.owners import Owners
-from tweed.exchange.transfers import BufferState, exchange_buffer
+from tweed.exchange.transfers import BufferExchange, BufferState, Transfer, exchange_buffer, nothing_sent
+
+T = TypeVar("T")
 
 
 class CompressedBuffers:
@@ -27,6 +31,7 @@ class CompressedBuffers:
       first_slot: number of the first buffer.
 
     Attributes:
+      comm: the group.
       turns: exchanges so far, equal on all ranks; to be set where ranks have not taken part in the same ones.
     """
 
@@ -40,7 +45,8 @@ class CompressedBuffers:
         self._first_slot = first_slot
         self._memory = memory
         self.turns = 0
-        self._comm = comm
+        self.comm = comm
+        self._limits = limits_by_kind(comm.size)
         self.specs = [Spec(tuple(tuple(tensor.shape) for tensor in tensors)) for tensors in buffers]
         devices = [tensors[0].device for tensors in buffers]
         self._likes = [
@@ -51,7 +57,7 @@ class CompressedBuffers:
     @property
     def owners(self) -> Owners:
         """The owners of the buffers' ranges."""
-        return self._comm.owners
+        return self.comm.owners
 
     def _each(self, values: Sequence[Tensor]) -> Iterator[tuple[Turn, BufferState, Tensor]]:
         owners = self.owners
@@ -73,11 +79,49 @@ class CompressedBuffers:
 
         Returns: what is to be done to the model, per buffer. It lies in memory that the next exchange reuses.
         """
-        exchanges = [
-            exchange_buffer(buffer, value, turn, silent) for turn, buffer, value in self._each(values)
-        ]
+        exchanges = self._exchanges(values, silent)
         self.turns += 1
-        return run_exchanges(exchanges, self._comm)
+        return run_exchanges(exchanges, self.comm, self._limits)
+
+    def _exchanges(self, values: Sequence[Tensor], silent: bool) -> list[BufferExchange]:
+        return [exchange_buffer(buffer, value, turn, silent) for turn, buffer, value in self._each(values)]
+
+    @property
+    def carry_flags(self) -> bool:
+        """Whether flags can go in front of the first packets: each rank gets packets of all others, and no
+        exchange goes on without one of them."""
+        by_owners = not any(codec.sums for codec in self._memory.parts.values())
+        owners, whole = self.owners, self.comm.losses is None
+        return by_owners and whole and owners.server is None and not owners.can_do_without(1)
+
+    @torch.no_grad()
+    def exchange_behind(
+        self, first: Generator[Transfer, Any, T], values: Sequence[Tensor] | None, *, silent: bool = False
+    ) -> tuple[T, list[Update]]:
+        """As `exchange`, with the transfers of `first` in front. That may raise when it gets an answer, at
+        all ranks alike: then all that is kept is as it was.
+
+        Args:
+          values: None: this rank sends nothing, and `first` will raise.
+
+        Returns: what `first` does, and the updates.
+        Cost: a copy of what memory and codec keep.
+        """
+        kept = [(buffer.state, buffer.parts) for buffer in self.buffers]
+        try:
+            if values is None:
+                exchanges = [nothing_sent(like, self.comm.size) for like in self._likes]
+            else:
+                for buffer in self.buffers:
+                    buffer.state, buffer.parts = deepcopy((buffer.state, buffer.parts))
+                exchanges = self._exchanges(values, silent)
+            found: list[Any] = run_exchanges([first, *exchanges], self.comm, self._limits)
+        except BaseException:
+            for buffer, (state, parts) in zip(self.buffers, kept, strict=True):
+                buffer.state, buffer.parts = state, parts
+            raise
+        self.turns += 1
+        return found[0], found[1:]
 
     def forget(self) -> None:
         """Begins anew: no state is kept. The count of exchanges goes on."""

@@ -1,9 +1,10 @@
-"""Flags that ranks exchange before anything is compressed: who contributes, and is it finite?
+"""Flags that ranks exchange before anything counts: who contributes, and is it finite?
 
 Once NaN or infinity were in what a rank has sent, or in a residual, no later exchange could mend it. So all
-ranks learn first, by one small all-reduce; if a single value of a single rank is not finite, nobody sends
-anything, and all residuals stay as they are. Under a rule that can leave contributions out, only a rank with
-such a value sends nothing, and the others do without it as long as they are the majority.
+ranks learn first, by one small all-reduce or by bytes in front of the first packets (`flagged`); if a single
+value of a single rank is not finite, nothing is exchanged, and all residuals stay as they are. Under a rule
+that can leave contributions out, only a rank with such a value sends nothing, and the others do without it as
+long as they are the majority.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tweed.exchange.bucket import Bucket
 from tweed.exchange.communicator import Communicator
 
 _PIECE_NUMEL = 1 << 16
-_NOTHING, _GIVEN, _FIRST_RANK = 0, 1, 2  # the greatest flag of all ranks counts
+_NOTHING, _GIVEN, _BAD = 0, 1, 2  # the greatest flag of all ranks counts; of bad ones that of the last rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,69 @@ class FiniteFlags:
         return ", ".join(found[:3]) + more
 
 
+@dataclass(frozen=True, slots=True)
+class OwnFlags:
+    """What one rank says.
+
+    Attributes:
+      flags: per bucket and tensor, whether this rank contributes, and whether what it has is not finite.
+      says: beside it, from 0 to 127.
+      device: of the buckets.
+    """
+
+    flags: list[list[int]]
+    says: int
+    device: torch.device
+
+    @classmethod
+    def of(cls, buckets: Sequence[Bucket], given: Sequence[Sequence[bool]], says: int = 0) -> OwnFlags:
+        """Looks at what this rank has. Args: see `all_reduce_flags`. Cost: a pass over the buckets."""
+        flags = [_flags(bucket, gives) for bucket, gives in zip(buckets, given, strict=True)]
+        return cls(flags, says, buckets[0].flat.device)
+
+    @property
+    def broken(self) -> bool:
+        """Whether anything is not finite."""
+        return any(_BAD in of_bucket for of_bucket in self.flags)
+
+    @property
+    def word(self) -> int:
+        """What it says, and whether anything is not finite."""
+        return 2 * self.says + self.broken
+
+    def codes(self, rank: int) -> list[int]:
+        """Per tensor its flag, so that the greatest of all ranks counts: bad ones name `rank`."""
+        every = [flag for of_bucket in self.flags for flag in of_bucket]
+        return [flag + rank if flag == _BAD else flag for flag in every]
+
+    def packed(self) -> Tensor:
+        """As it goes in front of packets: `[1 + tensors]` uint8."""
+        return torch.tensor([self.word, *self.codes(0)], dtype=torch.uint8, device=self.device)
+
+    def with_others(self, packed: Sequence[Tensor]) -> FiniteFlags:
+        """What all ranks know, once they have what each has `packed`, by rank.
+
+        Example:
+          >>> good, bad = (OwnFlags([[flag, 1]], 0, torch.device("cpu")) for flag in (0, 2))
+          >>> good.with_others([good.packed(), bad.packed()]).bad
+          [[1, None]]
+        """
+        words, *flags = torch.stack([*packed]).T.tolist()
+        codes = [max(flag + rank * (flag == _BAD) for rank, flag in enumerate(row)) for row in flags]
+        return self.known(codes, words)
+
+    def known(self, codes: Sequence[int], words: Sequence[int]) -> FiniteFlags:
+        """What all ranks know, of the greatest code of each tensor and the word of each rank."""
+        rest = iter(codes)
+        greatest = [[next(rest) for _ in of_bucket] for of_bucket in self.flags]
+        return FiniteFlags(
+            [[code != _NOTHING for code in of_bucket] for of_bucket in greatest],
+            [[code - _BAD if code >= _BAD else None for code in of_bucket] for of_bucket in greatest],
+            [rank for rank, word in enumerate(words) if word % 2],
+            [word // 2 for word in words],
+        )
+
+
 def all_reduce_flags(
     buckets: Sequence[Bucket], given: Sequence[Sequence[bool]], comm: Communicator, says: int = 0
 ) -> FiniteFlags:
@@ -72,35 +136,31 @@ def all_reduce_flags(
     Args:
       buckets: what this rank has.
       given: per bucket and view, whether this rank contributes to it.
-      says: what this rank has to say beside it, at least 0.
+      says: what this rank has to say beside it, from 0 to 127.
 
     Cost: a pass over the buckets, and an all-reduce of 4 bytes per tensor and per rank.
     """
-    flags = [_flags(bucket, gives, comm.rank) for bucket, gives in zip(buckets, given, strict=True)]
-    mine = [flag for row in flags for flag in row]
+    return all_reduced(OwnFlags.of(buckets, given, says), comm)
+
+
+def all_reduced(own: OwnFlags, comm: Communicator) -> FiniteFlags:
+    """As `all_reduce_flags`, when this rank has looked at what it has."""
     by_rank = [0] * comm.size
-    by_rank[comm.rank] = 2 * says + (max(mine, default=_NOTHING) >= _FIRST_RANK)
-    flat = torch.tensor([*mine, *by_rank], dtype=torch.int32)
-    flat = flat.to(buckets[0].flat.device)
+    by_rank[comm.rank] = own.word
+    codes = own.codes(comm.rank)
+    flat = torch.tensor([*codes, *by_rank], dtype=torch.int32, device=own.device)
     comm.count(flat)
     comm.wait(comm.work(dist.all_reduce(flat, dist.ReduceOp.MAX, comm.everybody, async_op=True)))
-    all_flags = iter(flat.tolist())
-    greatest = [[next(all_flags) for _ in row] for row in flags]
-    by_rank = [*all_flags]
-    return FiniteFlags(
-        [[flag != _NOTHING for flag in row] for row in greatest],
-        [[flag - _FIRST_RANK if flag >= _FIRST_RANK else None for flag in row] for row in greatest],
-        [rank for rank, word in enumerate(by_rank) if word % 2],
-        [word // 2 for word in by_rank],
-    )
+    found = flat.tolist()
+    return own.known(found[: len(codes)], found[len(codes) :])
 
 
-def _flags(bucket: Bucket, given: Sequence[bool], rank: int) -> list[int]:
+def _flags(bucket: Bucket, given: Sequence[bool]) -> list[int]:
     flags = [_GIVEN if gives else _NOTHING for gives in given]
     if not all_finite(bucket.values.float()):
         for index, view in enumerate(bucket.views):
             if not view.float().isfinite().all():
-                flags[index] = _FIRST_RANK + rank
+                flags[index] = _BAD
     return flags
 
 

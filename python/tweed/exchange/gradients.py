@@ -14,19 +14,21 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tweed.cadence import Ready
-from tweed.compress import Memory
+from tweed.compress import Memory, Update
 from tweed.errors import NonFinite, UsageError
 from tweed.exchange.autotuner import AutotunedBuffers, make_buffers
 from tweed.exchange.bucket import Bucket, GradientBucket, room
 from tweed.exchange.cadence_driver import CadenceDriver
 from tweed.exchange.communicator import Communicator
-from tweed.exchange.finite import FiniteFlags, all_reduce_flags, fill_nan
+from tweed.exchange.finite import FiniteFlags, OwnFlags, fill_nan
+from tweed.exchange.flagged import exchange_if_finite
 from tweed.exchange.verdicts import Verdict, check_verdicts, other_steps, refusal
 
 log = logging.getLogger("tweed")
@@ -190,6 +192,8 @@ class CompressedGradients(GradientReducer):
         self._comm = comm
         self._cadence = cadence
         self.values = make_buffers(memory, [one.bucket.views for one in buckets], comm)
+        # A cadence that decides by the norm must know first that all is finite.
+        self._carried = self.values.carry_flags and not cadence.needs_norm
         self._trouble: NonFinite | None = None
 
     def wanted(self) -> bool:
@@ -197,15 +201,17 @@ class CompressedGradients(GradientReducer):
         return self._cadence.needs_norm or self._cadence.decide()
 
     def finish(self) -> list[Sequence[bool]]:
-        flags = self._flags(self.says, None)
-        self._trouble = flags.error([one.names for one in self.buckets])
-        if self._trouble is None or self._comm.owners.can_do_without(len(flags.broken)):
-            if self._trouble is not None:
-                log.warning("left out of this exchange: %s", flags.words([one.names for one in self.buckets]))
-            self._trouble = None
-            self._exchange(broken=self._comm.rank in flags.broken)
-        else:
+        values = [one.bucket.values.to(torch.float32, copy=self._carried) for one in self.buckets]
+        flags, updates = self._exchange(self.says, values, None)
+        names = [one.names for one in self.buckets]
+        self._trouble = flags.error(names) if updates is None else None
+        if updates is None:
             self._fill_nan(flags)
+        else:
+            if flags.broken:
+                log.warning("left out of this exchange: %s", flags.words(names))
+            for gradients, update in zip(self.buckets, updates, strict=True):
+                gradients.bucket.values.copy_(update.delta)
         return [
             self._contributed(gradients, by_any)
             for gradients, by_any in zip(self.buckets, flags.given, strict=True)
@@ -213,17 +219,28 @@ class CompressedGradients(GradientReducer):
 
     def refuse(self, why: UsageError) -> None:
         with suppress(UsageError):
-            self._flags(Verdict.REFUSED, why)
+            self._exchange(Verdict.REFUSED, [], why)
 
-    def _flags(self, verdict: Verdict, why: UsageError | None) -> FiniteFlags:
+    def _exchange(
+        self, verdict: Verdict, values: list[Tensor], why: UsageError | None
+    ) -> tuple[FiniteFlags, list[Update] | None]:
         given = [[index in one.given for index in range(len(one.names))] for one in self.buckets]
         says = 2 * verdict + self.steps_taken % 2
-        flags = all_reduce_flags([one.bucket for one in self.buckets], given, self._comm, says)
+        own = OwnFlags.of([one.bucket for one in self.buckets], given, says)
+        check = partial(self._check, why)
+        return exchange_if_finite(self.values, own, values, self._is_silent, check, carried=self._carried)
+
+    def _check(self, why: UsageError | None, flags: FiniteFlags) -> None:
         device = self.buckets[0].bucket.flat.device
         check_verdicts([word // 2 for word in flags.said], self._comm, device, why)
         if len({word % 2 for word in flags.said}) > 1:
             raise other_steps(self._comm, device, self.steps_taken)
-        return flags
+
+    def _is_silent(self, values: Sequence[Tensor]) -> bool:
+        if self._cadence.needs_norm:
+            self._cadence.handle(Ready(self.values.pending_norm(values)))
+            self._cadence.decide()
+        return self._cadence.silent
 
     def _contributed(self, gradients: GradientBucket, by_any: Sequence[bool]) -> Sequence[bool]:
         """A residual may come from ranks that have no gradient this time."""
@@ -231,17 +248,6 @@ class CompressedGradients(GradientReducer):
             return []
         views = gradients.bucket.views
         return [given or bool(view.any()) for given, view in zip(by_any, views, strict=True)]
-
-    def _exchange(self, broken: bool) -> None:
-        values = [one.bucket.values.float() for one in self.buckets]
-        if broken:
-            values = [torch.zeros_like(value) for value in values]
-        if self._cadence.needs_norm:
-            self._cadence.handle(Ready(self.values.pending_norm(values)))
-            self._cadence.decide()
-        updates = self.values.exchange(values, silent=self._cadence.silent or broken)
-        for gradients, update in zip(self.buckets, updates, strict=True):
-            gradients.bucket.values.copy_(update.delta)
 
     def _fill_nan(self, flags: FiniteFlags) -> None:
         for gradients, bad in zip(self.buckets, flags.bad, strict=True):

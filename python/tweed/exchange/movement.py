@@ -16,7 +16,8 @@ from tweed.exchange.bucket import Bucket, assign, item, room
 from tweed.exchange.cadence_driver import CadenceDriver
 from tweed.exchange.checkpoint import filled, plain
 from tweed.exchange.communicator import Communicator
-from tweed.exchange.finite import all_reduce_flags
+from tweed.exchange.finite import OwnFlags
+from tweed.exchange.flagged import exchange_if_finite
 from tweed.exchange.model_averaging import BetweenSteps
 from tweed.exchange.untrained import Untrained
 from tweed.exchange.verdicts import Verdict, check_verdicts
@@ -37,7 +38,7 @@ class MovementExchange(BetweenSteps):
       outer: what becomes of the average movement; None: it is what the reference moves by.
 
     Cost: memory for the references, the values and an average: three models in float32, beside what memory
-      and outer optimizer keep.
+      and outer optimizer keep; while it exchanges, a copy of what the memory keeps.
     """
 
     def __init__(
@@ -88,18 +89,20 @@ class MovementExchange(BetweenSteps):
         own = self._rest.look()
         values = [] if own else self._measure()
         given = [[True] * len(names) for names in self._names]
-        says = Verdict.REFUSED if own else Verdict.GO_ON
-        flags = all_reduce_flags(self._movements, given, self._comm, says)
-        check_verdicts(flags.said, self._comm, self._movements[0].flat.device, own)
+        flags, updates = exchange_if_finite(
+            self._values,
+            OwnFlags.of(self._movements, given, Verdict.REFUSED if own else Verdict.GO_ON),
+            values,
+            lambda values: self._cadence.silent,
+            lambda flags: check_verdicts(flags.said, self._comm, self._movements[0].flat.device, own),
+            carried=self._values.carry_flags,
+        )
         error = flags.error(self._names)
-        if error is not None and not self._comm.owners.can_do_without(len(flags.broken)):
+        if updates is None:
+            assert error is not None  # that is why
             raise error
-        broken = self._comm.rank in flags.broken
         if error is not None:
             log.warning("left out of this exchange: %s", flags.words(self._names))
-        if broken:
-            values = [torch.zeros_like(value) for value in values]
-        updates = self._values.exchange(values, silent=self._cadence.silent or broken)
         self._offsets = [update.offset for update in updates]
         for index, (update, group) in enumerate(zip(updates, self._groups(), strict=True)):
             self._apply(index, update, group)

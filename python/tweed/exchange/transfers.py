@@ -105,9 +105,14 @@ class Crossed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AllToAll:
-    """Send `pieces[rank]` to each rank. Answer: `Crossed`."""
+    """Send `pieces[rank]` to each rank. Answer: `Crossed`.
+
+    Attributes:
+      packed: they are packets, and count as such.
+    """
 
     pieces: Sequence[Piece]
+    packed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +302,13 @@ def _answered(combined: Generator[Question, Any, Any], part: str) -> Generator[T
             question = combined.send(total.view(known.shape))
     except StopIteration as end:
         return end.value
+
+
+def nothing_sent(like: Tensor, size: int) -> BufferExchange:
+    """In the place of an exchange of a buffer `like`: this rank sends nothing to any of `size` ranks, and
+    ends there, as all do that hear why."""
+    yield AllToAll([Piece(_no_bytes(like), 0)] * size)
+    raise AssertionError("nobody goes on when a rank has encoded nothing")
 
 
 def _piece(packet: Packet | None, like: Tensor) -> Piece:
