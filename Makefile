@@ -23,7 +23,7 @@ READY := .venv/.ready.stamp
 
 SECONDS := 60
 
-.PHONY: help demo test ray-test integrations flower wheel check check-rust check-python loom sanitize sanitize-quick fuzz bench torch-suite programs first-hour site build lock format clean
+.PHONY: help demo test soak ray-test integrations flower wheel check check-rust check-python loom sanitize sanitize-quick fuzz bench torch-suite programs first-hour site build lock format clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -36,7 +36,7 @@ demo: $(READY) ## Train four workers behind home uplinks of 10 Mbit/s, tweed bes
 test: export OMP_NUM_THREADS := 1
 test: $(READY) ## Run all tests: Rust, Python, and the quick part of torch's own suite
 	@tools/cargo-test.sh
-	pytest -n 2 --dist worksteal -m "not ray_cluster"
+	pytest -n 2 --dist worksteal -m "not ray_cluster and not soak"
 	pytest tests/ray -m ray_cluster -o faulthandler_timeout=620
 	python -m tests.torch_suite --quick
 
@@ -63,6 +63,10 @@ sanitize-quick: $(READY) ## Run what CI runs of `make sanitize`: loom, the C++ b
 
 sanitize: $(READY) ## Run loom, address, thread and undefined-behaviour checks, as far as the compilers here can
 	@tools/sanitize.sh loom backend addresses undefined threads
+
+soak: export OMP_NUM_THREADS := 1
+soak: $(READY) ## Run the tests that `make test` leaves out as slow: more seeds, and quick looks at published systems
+	pytest -n 2 --dist worksteal -m soak
 
 ray-test: $(READY) ## Test tweed under Ray, with what takes longest: a cluster of three raylets, three minutes
 	TWEED_TEST_RAY=1 OMP_NUM_THREADS=1 pytest tests/ray -o faulthandler_timeout=620

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-FOLDERS = ("collective", "compress", "data", "doctor", "plan", "testbed", "torch")
+FOLDERS = ("collective", "compress", "collective.planning", "data", "doctor", "testbed", "torch")
 
 
 def examples() -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from bench import flower, hub_links, virtual_hub
@@ -36,6 +37,7 @@ def test_a_hubs_links_are_counted_in_echoes() -> None:
     assert "at most 10 times a bare echo by epoll | 4.0 times | yes |" in goals(LINKS)
 
 
+@pytest.mark.soak
 def test_members_that_stay_are_answered_when_half_vanish() -> None:
     sides = [row["side"] for row in hub_links.rows(8)]
     assert sides == ["echo", "hub"]

@@ -47,6 +47,7 @@ def learns(rank: int, size: int, strategy: str, seed: int) -> Learned:
     return Learned(right / count, run.stats.bytes_contributed, run.stats.bytes_lost)
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("namespaces")
 def test_a_lossy_server_learns_digits_within_a_point_of_plain() -> None:
     network = Network(rate_bits=2e8, loss=0.01)

@@ -110,7 +110,13 @@ QUICK: dict[str, tuple[int | None, list[str], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", QUICK)
+#: Half a minute each, over a hub's training that `zeno_ps` has too, or parts that have tests of their own.
+LONG = ("epsl", "teasq", "zeno")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.soak if name in LONG else ()) for name in QUICK]
+)
 def test_a_quick_look_goes_from_measurements_to_a_report(name: str, tmp_path: Path) -> None:
     lines, titles, met = QUICK[name]
     notes = Notes(tmp_path)

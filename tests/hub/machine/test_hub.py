@@ -88,7 +88,7 @@ def check(run: VirtualHub) -> None:
         assert max(run.delays, default=0) <= run.hub.order.most
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", [0, 1, *(pytest.param(n, marks=pytest.mark.soak) for n in range(2, 10))])
 def test_whatever_breaks_each_contribution_counts_once_and_training_goes_on(block: int) -> None:
     for seed in range(40 * block, 40 * (block + 1)):
         run = VirtualHub(
