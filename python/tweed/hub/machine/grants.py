@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tweed.hub.machine.actions import Distrust
-from tweed.hub.machine.aggregation import Aggregation, Open
 from tweed.hub.machine.member import Phase
 from tweed.hub.machine.members import Members
 from tweed.hub.machine.norms import may_be_sum
+from tweed.hub.machine.open_groups import Aggregation, Open
 from tweed.hub.wire.messages import CancelGroup, Gather, Grant, Offer, Sum, Unit
 
 Key = tuple[int, int]  # a member, and the number of its task
