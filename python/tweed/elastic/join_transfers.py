@@ -1,4 +1,4 @@
-"""What a process gives to joiners, and what it takes as one: see `transfer` for how. Pure.
+"""What a process gives to joiners, and what it takes as one: see `state_to_joiner` for how. Pure.
 
 Messages go in by `handle`, and come out of `poll` with whom they are for.
 """

@@ -7,7 +7,7 @@
 
 A group is void when its aggregator is gone, cannot be reached, or has sent no sum when a lease of the group
 ends, or what cannot be one; and when one of its tasks ends otherwise. The books of groups and rates are in
-`aggregation`.
+`open_groups`.
 
 With aggregators, members that get a task at the same time may be told to fetch the model from
 one of them. And all that the order lets go at once is planned together: some send to the hub, others to a
