@@ -14,7 +14,8 @@ from torch import Tensor
 from tests.elastic.members import among, kill_me
 from tests.elastic.trains import KILLED_AT, STEPS, Trainee, last_step, sampler
 from tests.faults.ring import logs_here
-from tweed.elastic import Checkpoints, Elastic, ElasticRun, join, start, transfer
+from tweed.elastic import Checkpoints, Elastic, ElasticRun, join, start
+from tweed.elastic import state_to_joiner as transfer
 from tweed.errors import Evicted, PeerLost, TweedError
 from tweed.testbed import say
 from tweed.train.folder import latest

@@ -15,7 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.elastic.test_transfer import state
+from tests.elastic.test_state_to_joiner import state
 from tweed.elastic import Checkpoints, checkpoint
 from tweed.elastic.checkpoint import Part, whole, writers
 from tweed.elastic.state import cut

@@ -43,7 +43,7 @@ from tweed.compress import (
     TopK,
 )
 from tweed.elastic.training.checks import check_strategy
-from tweed.elastic.training.data import Feed
+from tweed.elastic.training.loader import Feed
 from tweed.errors import StrategyError
 from tweed.testbed import Ranks
 

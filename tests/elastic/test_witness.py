@@ -23,7 +23,8 @@ from tests.elastic.trains import STEPS, witnessed, witnessing
 from tests.faults.ring import endings
 from tests.simulate.test_elastic import trained
 from tweed.cli.witness import witness as command
-from tweed.elastic import Control, Elastic, rendezvous, start, witness, witness_election
+from tweed.elastic import Control, Elastic, rendezvous, start, witness
+from tweed.elastic import witness_search as witness_election
 from tweed.elastic.messages import Life, packed
 from tweed.elastic.witness import Replaces, Witness
 from tweed.errors import DataError, PeerLost, UsageError

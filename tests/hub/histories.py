@@ -44,10 +44,10 @@ from tweed.aggregate import (
 )
 from tweed.hub.machine import Grant, Hub, Leave, Offer, Outcome, Payload, Ready, Step, Worker
 from tweed.hub.machine.actions import Abandon, Ask, Distrust
-from tweed.hub.machine.aggregation import Aggregation
+from tweed.hub.machine.aggregation_plan import Group
 from tweed.hub.machine.aggregator import Aggregator
 from tweed.hub.machine.member import Phase
-from tweed.hub.machine.planning import Group
+from tweed.hub.machine.open_groups import Aggregation
 from tweed.hub.machine.worker import Compute
 from tweed.hub.wire.messages import Blocked, CancelGroup, FromHub, FromWorker, Gather, OutcomeReason, Sum
 from tweed.order import BoundedDelay, FirstIn, NewestFirst, Order, ShortestFirst

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tweed.hub.machine.aggregation import Aggregation
-from tweed.hub.machine.planning import Group
+from tweed.hub.machine.aggregation_plan import Group
+from tweed.hub.machine.open_groups import Aggregation
 
 #: So long the hub's link counts as busy after a plan, so that there is something to plan together.
 _BUSY_S = 0.01

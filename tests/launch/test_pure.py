@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tweed.doctor.estimate import Clock
 from tweed.errors import UsageError
-from tweed.launch.answers import HostInfo, problems, why_no_agent, with_addresses
+from tweed.launch.host_checks import HostInfo, problems, why_no_agent, with_addresses
 from tweed.launch.job import Host, Job, command, passed_on
 from tweed.launch.job_exit import GRACE_S, JobExit
 from tweed.launch.lines import Lines

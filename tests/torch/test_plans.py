@@ -20,7 +20,7 @@ from tweed.errors import UsageError
 from tweed.testbed import run_ranks
 from tweed.torch import backend as backends
 from tweed.torch import plan_json
-from tweed.torch.measure import Measured, Probe, link_of, slowest
+from tweed.torch.measure_links import Measured, Probe, link_of, slowest
 from tweed.torch.options import Options
 
 

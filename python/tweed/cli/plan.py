@@ -73,14 +73,14 @@ def plan(
 
 
 def _read(path: Path) -> tuple[Topology, Host]:
-    from tweed.collective.planning import network
+    from tweed.collective.planning import network_file as network
 
     return network.read(path)
 
 
 def _measured(ranks: int | None, testbed: str | None) -> tuple[Topology, Host] | None:
     """The network between ranks; None on all ranks of torchrun's but the first."""
-    from tweed.collective.planning import network
+    from tweed.collective.planning import network_file as network
 
     report = _visit(ranks, testbed)
     if report is None:

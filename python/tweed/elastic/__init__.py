@@ -16,7 +16,7 @@ control           links between all members, over which they agree who is in; a 
 discovery         how processes of a run learn of each other, and call each other
 member_links      a process's part in that agreement, and its links; `messages`: what they say
 witness           a process that decides who is a member, and has no part in training
-witness_election  how one that is new finds the run in which it is to take another one's place
+witness_search    how one that is new finds the run in which it is to take another one's place
 epoch             who is a member: a value; `change`: what has brought it about
 group             the process group of an epoch: where its members connect
 epoch_transition  what its members tell and give each other first; `unlike`: who calls something else
@@ -24,7 +24,7 @@ run               the steps: each counts for all or for none, whoever is lost or
 member, commit    what a member does about a step, and when that counts: pure
 results           what this process has of steps that count; `closure_step`: one in parts; `sums`: their sums
 local_state       what this process has: its part of the steps, and what its caller has and keeps
-transfer          how a joiner gets the state, while the others go on; `window`: how much at once: pure
+state_to_joiner   how a joiner gets the state, while the others go on; `window`: how much at once: pure
 join_transfers    what a process gives to joiners, and takes as one: pure
 state             the state as bytes; `packing`: in fewer, without loss; `terms`: what must be the same
 checkpoint        the state on disk, each member its part

@@ -33,8 +33,8 @@ from tweed.elastic.member_links import TICK_S, MemberLinks
 from tweed.elastic.messages import CHUNK, Candidate, Chunk, Hello, Known, Meeting, Meetings, packed, read
 from tweed.elastic.settings import Elastic
 from tweed.elastic.state import State
+from tweed.elastic.state_to_joiner import mark_of
 from tweed.elastic.terms import shortened
-from tweed.elastic.transfer import mark_of
 from tweed.errors import DeadlineExceeded, Evicted, Left, PeerLost, TweedError
 
 log = logging.getLogger("tweed")

@@ -1,4 +1,4 @@
-"""What a process gives to joiners, and what it takes as one: see `transfer` for how. Pure.
+"""What a process gives to joiners, and what it takes as one: see `state_to_joiner` for how. Pure.
 
 Messages go in by `handle`, and come out of `poll` with whom they are for.
 """
@@ -12,8 +12,8 @@ from torch import Tensor
 
 from tweed.elastic.messages import Ask, Chunk, Give, Got, Refused, Text, packed
 from tweed.elastic.state import State
+from tweed.elastic.state_to_joiner import Copy, Differs, Donor
 from tweed.elastic.terms import difference
-from tweed.elastic.transfer import Copy, Differs, Donor
 from tweed.errors import DataError, PeerLost
 
 _MOST_LEAD = 1 << 10

@@ -4,7 +4,7 @@ A step is a sum over all members' contributions. If it fails because a member is
 the next epoch, form its group in the same processes, and tell each other what they have
 (`tweed.elastic.member`): who lacks the last step takes its result, or the step is summed anew when the
 samples of the lost are in it. A joiner has a copy of the members' state, and takes the results of their
-steps from them until it is let in (`tweed.elastic.transfer`); its loop is the one that they have.
+steps from them until it is let in (`tweed.elastic.state_to_joiner`); its loop is the one that they have.
 
 `tweed.attach(elastic=...)` drives it from hooks on a model; `step` is for a loop that has its gradients flat.
 """

@@ -14,7 +14,7 @@ from pathlib import Path
 from tweed import _core
 from tweed.elastic.member_links import MemberLinks, later_life, settings
 from tweed.elastic.messages import MOST_BYTES, Candidate, Hello, Life, packed, read
-from tweed.elastic.witness_election import WitnessElection
+from tweed.elastic.witness_search import WitnessElection
 from tweed.errors import DataError, UsageError
 from tweed.files import write_atomic
 from tweed.links.address import Credentials

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from tweed.doctor.estimate import Trip, clock
 from tweed.errors import UsageError
-from tweed.launch.answers import HostInfo, problems, why_no_agent, with_addresses
+from tweed.launch.host_checks import HostInfo, problems, why_no_agent, with_addresses
 from tweed.launch.job import SILENCE_S, Job
 from tweed.launch.job_exit import JobExit, named
 from tweed.launch.session import Event, Message, SessionEnded, Sessions, UnmarkedOutput

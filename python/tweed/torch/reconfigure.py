@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from tweed.collective import NETWORK, ONE_HOST, Plan, plan
 from tweed.errors import DeadlineExceeded, UsageError
 from tweed.torch.agreement import RankTerms, conflict
-from tweed.torch.measure import agree
+from tweed.torch.measure_links import agree
 from tweed.torch.messages import barrier
 from tweed.torch.options import Options
 from tweed.torch.rendezvous import group_hash, one_host, rank_terms, unreached

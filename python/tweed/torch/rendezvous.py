@@ -29,7 +29,7 @@ from tweed.collective import NETWORK, ONE_HOST, Plan, plan
 from tweed.errors import PeerLost, TweedError, UsageError
 from tweed.exchange.store import limited, reading, text, whole
 from tweed.torch.agreement import RankTerms, ahead, conflict
-from tweed.torch.measure import MEASURED, agree
+from tweed.torch.measure_links import MEASURED, agree
 from tweed.torch.meeting import Meeting, Place, Process, Renewed, prefix
 from tweed.torch.options import Options
 

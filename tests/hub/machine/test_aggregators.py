@@ -15,10 +15,10 @@ from tweed.compress import LocalResidual, RandomTensors
 from tweed.errors import StrategyError, UsageError
 from tweed.hub.machine import Grant, Hub, Offer, Outcome, Payload, Ready, Step, Task, Worker
 from tweed.hub.machine.actions import Distrust, Tell
-from tweed.hub.machine.aggregation import Aggregation
 from tweed.hub.machine.aggregator import Aggregator
 from tweed.hub.machine.member import Phase
 from tweed.hub.machine.model_source import HandOver, ModelSource
+from tweed.hub.machine.open_groups import Aggregation
 from tweed.hub.machine.worker import Compute
 from tweed.hub.wire.messages import CancelGroup, Gather, ModelRequest, OutcomeReason, Sum
 from tweed.order import BoundedDelay, FirstIn

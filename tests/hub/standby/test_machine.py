@@ -12,7 +12,7 @@ import pytest
 from tweed.aggregate import All, Cache, CommitRule, Each, Krum, Mean
 from tweed.errors import UsageError
 from tweed.hub.machine import Hub, Offer, Payload, Step
-from tweed.hub.machine.aggregation import Aggregation
+from tweed.hub.machine.open_groups import Aggregation
 from tweed.hub.machine.worker import Compute
 from tweed.hub.standby.machine import Divergence, Standby
 from tweed.hub.wire.messages import Copy, Entry, Unit

@@ -1,7 +1,8 @@
-//! What is agreed: an epoch, and whose votes decide on the next one.
+//! What is agreed: an epoch.
 
 use std::collections::BTreeSet;
 
+use super::voters::Voters;
 use crate::hub::Key;
 
 /// No epoch has more members.
@@ -40,15 +41,6 @@ pub struct Seat {
     pub address: String,
 }
 
-/// Who decides on the next epoch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Voters {
-    /// The members themselves vote.
-    Members,
-    /// These alone: then members may be lost all but one at once.
-    Witnesses(Vec<Witness>),
-}
-
 /// Who is a member, from when on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Epoch {
@@ -73,22 +65,6 @@ impl Epoch {
         Epoch { number: 1, members, voters, missing: Vec::new(), first_step: 0, broken: false }
     }
 
-    /// The members or witnesses whose votes count.
-    pub fn voters(&self) -> Vec<Member> {
-        match &self.voters {
-            Voters::Members => self.members.clone(),
-            Voters::Witnesses(witnesses) => witnesses.iter().map(|witness| witness.member).collect(),
-        }
-    }
-
-    /// More than half of the voters, or exactly half with the lowest of them. Any two that this holds for have a voter in common.
-    pub fn is_quorum(&self, of: &BTreeSet<Member>) -> bool {
-        let voters = self.voters();
-        let count = voters.iter().filter(|voter| of.contains(voter)).count();
-        let has_lowest = voters.iter().min().is_some_and(|lowest| of.contains(lowest));
-        2 * count > voters.len() || (2 * count == voters.len() && has_lowest)
-    }
-
     /// The rank of this life of a process.
     pub fn rank(&self, member: Member) -> Option<usize> {
         self.members.iter().position(|&other| other == member)
@@ -97,12 +73,6 @@ impl Epoch {
     /// The rank of whatever life of a process has this key.
     pub fn rank_of(&self, key: &Key) -> Option<usize> {
         self.members.iter().position(|other| other.key == *key)
-    }
-
-    /// The witness with this key.
-    pub fn witness(&self, key: &Key) -> Option<Member> {
-        let Voters::Witnesses(witnesses) = &self.voters else { return None };
-        witnesses.iter().map(|witness| witness.member).find(|other| other.key == *key)
     }
 
     /// Whether it can be an epoch at all, whoever says so.

@@ -54,10 +54,11 @@ mod ranks;
 mod settings;
 mod standing;
 mod view;
+mod voters;
 
 pub use acceptor::{Acceptor, Answer, Ballot};
 pub use epoch::{
-    Epoch, Member, Seat, Voters, Witness, MOST_ADDRESS_BYTES, MOST_MEMBERS, MOST_MISSING, MOST_WITNESSES,
+    Epoch, Member, Seat, Witness, MOST_ADDRESS_BYTES, MOST_MEMBERS, MOST_MISSING, MOST_WITNESSES,
 };
 pub use joins::Joins;
 pub use message::{Heartbeat, Message, MOST_BYTES};
@@ -67,3 +68,4 @@ pub use ranks::Ranks;
 pub use settings::Settings;
 pub use standing::{Standing, Why};
 pub use view::View;
+pub use voters::Voters;

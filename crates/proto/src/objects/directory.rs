@@ -15,8 +15,8 @@ mod small_objects;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::broadcast::Copies;
 use super::deleted::Deleted;
+use super::feeders::Copies;
 use super::message::{Action, Message, Order, Report};
 use super::reduce::Plan;
 use super::shards::shard_of;

@@ -10,10 +10,10 @@
 //!
 //! No clock, no bytes and no arithmetic are here: the driver moves and adds them.
 
-mod broadcast;
 mod channel;
 mod deleted;
 mod directory;
+mod feeders;
 mod included;
 mod ledger;
 mod log;

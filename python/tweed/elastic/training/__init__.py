@@ -4,7 +4,7 @@ run, loop              `ElasticTraining`, which `attach(elastic=...)` returns; `
 steps, rounds          what one iteration gives and takes: in step, or by rounds
 gradients, movement    what is contributed; `sums`: how it is added up while members come and go
 closure, evaluations   optimizers that take a closure
-data, buffers, ddp     which samples are whose; state that is no parameter; a model in DDP
+loader, buffers, ddp   which samples are whose; state that is no parameter; a model in DDP
 sharded_member         a member that is several processes, with a shard of each parameter in each
 checks                 what does not go with members, and why
 """

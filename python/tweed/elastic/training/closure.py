@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tweed.elastic.training.data import Loader
 from tweed.elastic.training.evaluations import MemberEvaluations
 from tweed.elastic.training.gradients import MemberGradients
+from tweed.elastic.training.loader import Loader
 from tweed.elastic.training.movement import MemberMovement
 from tweed.elastic.training.rounds import MemberRounds
 from tweed.errors import UsageError

@@ -26,8 +26,8 @@ from tweed.elastic.state import Stateful
 from tweed.elastic.training.checks import check_strategy
 from tweed.elastic.training.closure import Closure, forget
 from tweed.elastic.training.connect import MemberRendezvous
-from tweed.elastic.training.data import Loader, check_loader, partitioned
 from tweed.elastic.training.ddp import check_alone
+from tweed.elastic.training.loader import Loader, check_loader, partitioned
 from tweed.elastic.training.loop import RoundLoop, StepLoop
 from tweed.elastic.training.rounds import MemberRounds
 from tweed.elastic.training.steps import MemberSteps

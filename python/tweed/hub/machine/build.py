@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tweed.aggregate import Each
-from tweed.hub.machine.aggregation import Aggregation
 from tweed.hub.machine.hub import Hub
+from tweed.hub.machine.open_groups import Aggregation
 from tweed.hub.wire.messages import Payload, Sum
 from tweed.order import FirstIn
 from tweed.strategy import Strategy

@@ -7,7 +7,7 @@
 
 A group is void when its aggregator is gone, cannot be reached, or has sent no sum when a lease of the group
 ends, or what cannot be one; and when one of its tasks ends otherwise. The books of groups and rates are in
-`aggregation`.
+`open_groups`.
 
 With aggregators, members that get a task at the same time may be told to fetch the model from
 one of them. And all that the order lets go at once is planned together: some send to the hub, others to a
@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tweed.hub.machine.actions import Distrust
-from tweed.hub.machine.aggregation import Aggregation, Open
 from tweed.hub.machine.member import Phase
 from tweed.hub.machine.members import Members
 from tweed.hub.machine.norms import may_be_sum
+from tweed.hub.machine.open_groups import Aggregation, Open
 from tweed.hub.wire.messages import CancelGroup, Gather, Grant, Offer, Sum, Unit
 
 Key = tuple[int, int]  # a member, and the number of its task

@@ -61,10 +61,10 @@ from typing import Any
 from tweed.aggregate import Aggregate, CommitRule, Each, Mean
 from tweed.errors import UsageError
 from tweed.hub.machine.actions import Action, Ask
-from tweed.hub.machine.aggregation import Aggregation
 from tweed.hub.machine.grants import CopiesFirst, Grants
 from tweed.hub.machine.member import Member, Phase
 from tweed.hub.machine.members import EXPECTED, Members
+from tweed.hub.machine.open_groups import Aggregation
 from tweed.hub.machine.schedule import TransferSchedule
 from tweed.hub.machine.tasks import Tasks
 from tweed.hub.machine.update_batch import UpdateBatch

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Directory, Entry};
-use crate::objects::broadcast::Grant;
+use crate::objects::feeders::Grant;
 use crate::objects::message::{Order, Report, State};
 use crate::objects::reduce::Plan;
 use crate::objects::rule::broadcast_block;

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tweed.hub.machine.planning import Group, Pending, model_sources, plan
+from tweed.hub.machine.aggregation_plan import Group, Pending, model_sources, plan
 from tweed.hub.machine.rates import Rates
 from tweed.hub.wire.messages import Offer, Sum
 

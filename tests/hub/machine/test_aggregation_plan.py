@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tweed.hub.machine.planning import Candidate, Group, Pending, model_sources, plan
+from tweed.hub.machine.aggregation_plan import Candidate, Group, Pending, model_sources, plan
 from tweed.hub.machine.rates import Rates, SharedLink
 
 

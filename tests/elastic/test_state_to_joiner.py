@@ -29,8 +29,8 @@ from tweed.elastic.messages import (
     read,
 )
 from tweed.elastic.state import State
+from tweed.elastic.state_to_joiner import Copy, Donor, mark_of
 from tweed.elastic.terms import difference, shortened
-from tweed.elastic.transfer import Copy, Donor, mark_of
 from tweed.errors import DataError, PeerLost
 
 JOINER = "new"
