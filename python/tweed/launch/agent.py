@@ -3,7 +3,7 @@
 It ends with its standard input, or when nothing has come there for so many seconds, not even an empty line.
 What it is told and what it answers are lines of JSON:
 
-    {"look": {"folder", "script", "port"}}      {"look": {...}}, see `answers.HostInfo`
+    {"look": {"folder", "script", "port"}}      {"look": {...}}, see `host_checks.HostInfo`
     {"clock": null}                             {"clock": seconds of its clock}
     {"run": {"folder", "words", "ranks"}}       {"line": [rank, 1 or 2, text]}, {"ended": [rank, exit code]}
 """
@@ -226,7 +226,7 @@ class Agent:
 
 
 def look(folder: str, script: str | None, port: int | None) -> dict[str, Any]:
-    """What `answers.HostInfo` holds, as seen from here.
+    """What `host_checks.HostInfo` holds, as seen from here.
 
     Args:
       port: of torch's store, if it is to be on this host.
