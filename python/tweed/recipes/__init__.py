@@ -3,13 +3,14 @@
 in_step    ranks of a group exchange something in each step
 by_rounds  they take steps alone, and then exchange
 hub        workers reach a hub when they like
-table      all of them, in the order in which they are listed
 named      strategies by their names, for command lines and configuration files
 
-A new one is a function in one of the first three, and a row of the table.
+A new one is a function in one of the first three, and a row of `RECIPES`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from tweed.recipes.by_rounds import (
     diloco,
@@ -44,7 +45,7 @@ from tweed.recipes.in_step import (
     sparse,
     top_k,
 )
-from tweed.recipes.table import RECIPES
+from tweed.strategy import Strategy
 
 __all__ = [
     "RECIPES",
@@ -76,3 +77,34 @@ __all__ = [
     "top_k",
     "zeno_ps",
 ]
+
+#: All of them, in the order in which they are listed.
+RECIPES: tuple[Callable[..., Strategy], ...] = (
+    every_step,
+    local_steps,
+    ltp,
+    auto,
+    local_sign,
+    local_top_k,
+    cser,
+    csea,
+    cser_pl,
+    ef_sgd,
+    half,
+    quantised,
+    sign,
+    top_k,
+    sparse,
+    factors,
+    powersgd,
+    qsparse_local,
+    saef,
+    dct,
+    diloco,
+    lag,
+    ofedqit,
+    ordered_gradient,
+    teasq,
+    mlfabric,
+    zeno_ps,
+)

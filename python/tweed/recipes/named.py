@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from tweed.errors import StrategyError, UsageError
-from tweed.recipes.table import RECIPES
+from tweed.recipes import RECIPES
 from tweed.strategy import Strategy
 
 _NAMED = {make.__name__: make for make in RECIPES}
