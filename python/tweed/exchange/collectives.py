@@ -169,12 +169,12 @@ def all_to_all(
     """
     if not pieces:
         return {}
-    first = next(iter(pieces.values()))[0]
-    if limits is not None and first.device.type == "cpu":  # elsewhere a send may wait for another one's end
+    device = next(iter(pieces.values()))[0].device
+    if limits is not None and (device.type == "cpu" or comm.sends_from_host):
         messages = [
             _with_lengths([of_rank[rank] for of_rank in pieces.values()]) for rank in range(comm.size)
         ]
-        came = exchange_messages(messages, comm, limits)
+        came = [message.to(device) for message in exchange_messages(messages, comm, limits)]
         return _by_number([piece for message in came for piece in _pieces(message, len(pieces))], pieces)
     outgoing, incoming, lengths = _laid_out(pieces, comm)
     comm.wait(_start_all_to_all(incoming, outgoing, lengths, comm))
@@ -184,7 +184,7 @@ def all_to_all(
 def _with_lengths(pieces: Sequence[Tensor]) -> Tensor:
     """The pieces for one rank as one message."""
     lengths = torch.tensor([len(piece) for piece in pieces]).view(torch.uint8)
-    return torch.cat([lengths, *pieces])
+    return torch.cat([lengths, *(piece.cpu() for piece in pieces)])
 
 
 def _pieces(message: Tensor, count: int) -> Sequence[Tensor]:

@@ -254,6 +254,12 @@ class Communicator:
         except RuntimeError:
             return None
 
+    @property
+    def sends_from_host(self) -> bool:
+        """Whether what lies on an accelerator crosses from the host's memory anyhow: all ranks say the same,
+        where each has memory of another kind too. Elsewhere, as under NCCL, a send may wait for a receive."""
+        return dist.get_backend(self.group) in ("tweed", "gloo")
+
     def count(self, flat: Tensor, crossings: int = 2) -> None:
         """Notes that `flat` goes into an exchange, in which a value crosses links so often."""
         self.stats.bytes_exchanged += flat.numel() * flat.element_size() * crossings // 2
