@@ -6,12 +6,14 @@ a gradient scaler may skip one of several. What happens at either end is the run
 
 An optimizer that was not given to the run steps the same parameters only by mistake: the run would not hear
 of its steps. It is refused before it changes anything. One that an optimizer of the run calls within its own
-step is not.
+step is not. All runs of a process share one hook on all optimizers, which stays: torch goes through its hooks
+while another thread attaches a model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from threading import Lock
 from typing import Any
 
 from torch.optim import Optimizer
@@ -22,6 +24,16 @@ from tweed.hooks.trained import Trained
 
 #: Called with whether the step runs a closure, which has its backward passes still before it.
 Before = Callable[[bool], None]
+
+#: Those that watch, in a tuple that is replaced and never changed: another thread may be going through it.
+_watching: tuple[Optimizers, ...] = ()
+_hook: Any = None
+_lock = Lock()
+
+
+def _refuse_others(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    for one in _watching:
+        one.refuse_other(optimizer)
 
 
 class Optimizers:
@@ -65,7 +77,7 @@ class Optimizers:
             if len(self._stepped) == len(self._given):
                 self._end(after)
 
-        self._hooks = [register_optimizer_step_pre_hook(self._refuse_other)]
+        self._watch_others(True)
         for optimizer in self._given:
             self._hooks += [
                 optimizer.register_step_pre_hook(begins),
@@ -93,6 +105,7 @@ class Optimizers:
 
     def forget(self) -> None:
         """Removes the hooks from the optimizers."""
+        self._watch_others(False)
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
@@ -101,7 +114,15 @@ class Optimizers:
         self._stepped.clear()
         after()
 
-    def _refuse_other(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _watch_others(self, watches: bool) -> None:
+        global _hook, _watching
+        with _lock:
+            _hook = _hook or register_optimizer_step_pre_hook(_refuse_others)
+            others = tuple(one for one in _watching if one is not self)
+            _watching = (*others, self) if watches else others
+
+    def refuse_other(self, optimizer: Optimizer) -> None:
+        """Raises UsageError if an optimizer that was not given is to step what is trained."""
         if optimizer in self._given or self._within is not None:
             return
         params = {param for group in optimizer.param_groups for param in group["params"]}
