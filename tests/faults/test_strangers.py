@@ -145,9 +145,10 @@ def trains(rank: int, size: int, port: int, folder: Path) -> tuple[torch.Tensor,
     """Members train; in the middle they wait until the stranger has called."""
     control = start(dist.TCPStore("127.0.0.1", port, is_master=False), rank, size, Elastic(1, size))
     run, trainee = ElasticRun(control, sampler(), timeout_s=60), Trainee()
-    before = rss_kib()
+    before = 0
     for step in range(STEPS):
         if step == STEPS // 2:
+            before = rss_kib()  # by now a step has brought all that training loads
             say(control.address)
             while not (folder / "over").exists():
                 time.sleep(0.01)
