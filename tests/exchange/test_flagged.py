@@ -36,6 +36,7 @@ from tweed.exchange.communicator import Communicator, Stats
 from tweed.exchange.compressed_buffers import CompressedBuffers
 from tweed.exchange.finite import FiniteFlags, OwnFlags, all_reduced
 from tweed.exchange.flagged import exchange_if_finite
+from tweed.exchange.pending import wait_for
 from tweed.strategy import Strategy
 from tweed.testbed import run_ranks
 
@@ -72,7 +73,7 @@ def both_ways(rank: int, size: int) -> bool:
     """Whether an all-reduce says the same."""
     own = OwnFlags([[rank % 3], [2 * (rank == 1), 0]], rank, CPU)
     others = [OwnFlags([[one % 3], [2 * (one == 1), 0]], one, CPU).packed() for one in range(size)]
-    return own.with_others(others) == all_reduced(own, Communicator(None, Strategy(), Stats()))
+    return own.with_others(others) == wait_for(all_reduced(own, Communicator(None, Strategy(), Stats())))
 
 
 def test_an_all_reduce_says_the_same() -> None:
@@ -94,8 +95,9 @@ def updates_of(
             raise UsageError("a rank said no")
 
     silent = rank == number % 3
-    _, updates = exchange_if_finite(
-        buffers, own, values, lambda values: silent, check, carried=buffers.carry_flags
+    carried = buffers.carry_flags
+    _, updates = wait_for(
+        exchange_if_finite(buffers, own, values, lambda values: silent, check, carried=carried)
     )
     return None if updates is None else [update.delta.clone() for update in updates]
 

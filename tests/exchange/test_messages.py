@@ -18,6 +18,7 @@ from tweed.compress import Direct, ErrorFeedback, Half, Quantise, TopK
 from tweed.exchange.communicator import Communicator, Stats
 from tweed.exchange.eager import EagerLimits
 from tweed.exchange.messages import exchange_messages
+from tweed.exchange.pending import wait_for
 from tweed.recipes import local_top_k
 from tweed.strategy import Strategy
 from tweed.testbed import run_ranks
@@ -36,7 +37,8 @@ def wrong(rank: int, size: int) -> list[int]:
     comm, limits = Communicator(None, Strategy(), Stats()), EagerLimits(size)
     found = []
     for number in range(2 * len(LENGTHS)):
-        came = exchange_messages([message(rank, other, number) for other in range(size)], comm, limits)
+        mine = [message(rank, other, number) for other in range(size)]
+        came = wait_for(exchange_messages(mine, comm, limits))
         if not all(torch.equal(one, message(other, rank, number)) for other, one in enumerate(came)):
             found.append(number)
     return found
@@ -54,7 +56,7 @@ def counted_bytes(rank: int, size: int) -> list[int]:
     for _ in range(4):
         before = comm.stats.bytes_exchanged
         pieces = [torch.zeros(100 if other != rank else 50, dtype=torch.uint8) for other in range(size)]
-        exchange_messages(pieces, comm, limits)
+        wait_for(exchange_messages(pieces, comm, limits))
         found.append(comm.stats.bytes_exchanged - before)
     return found
 

@@ -15,6 +15,7 @@ from tweed.compress import Auto, Memory, Update
 from tweed.compress.autotuner import Autotuner, Phase, Reason, Record, Timing
 from tweed.exchange.communicator import Communicator
 from tweed.exchange.compressed_buffers import CompressedBuffers
+from tweed.exchange.pending import Pending
 
 _LOG = logging.getLogger("tweed")
 _REASONS = list(Reason)
@@ -114,11 +115,11 @@ class AutotunedBuffers(CompressedBuffers):
         """Whether this rank has something that was not sent. Cost: a pass over it."""
         return any(bool(buffer.state.error.any()) for buffer in self.buffers)
 
-    def exchange(self, values: Sequence[Tensor], *, silent: bool = False) -> list[Update]:
+    def exchange(self, values: Sequence[Tensor], *, silent: bool = False) -> Pending[list[Update]]:
         for buffer in self.buffers:
             buffer.state.choice = self.autotuner.choice
         with self.autotuner.timed(values[0]):
-            return super().exchange(values, silent=silent)
+            return (yield from super().exchange(values, silent=silent))
 
 
 def make_buffers(

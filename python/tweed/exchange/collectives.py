@@ -26,6 +26,7 @@ from tweed.exchange.communicator import Communicator
 from tweed.exchange.eager import EagerLimits, LimitsByKind
 from tweed.exchange.losses import Losses
 from tweed.exchange.messages import exchange_messages
+from tweed.exchange.pending import Pending, together
 from tweed.exchange.transfers import (
     AllGather,
     AllReduce,
@@ -44,8 +45,9 @@ _LENGTH_BYTES = 8
 
 def run_exchanges(
     exchanges: Sequence[Generator[Transfer, Any, T]], comm: Communicator, limits: LimitsByKind
-) -> list[T]:
-    """Runs `exchanges`, which are the same on every rank and in the same order, to their ends.
+) -> Pending[list[T]]:
+    """Runs `exchanges`, which are the same on every rank and in the same order, to their ends. Pauses while
+    the transfers of a round are under way.
 
     Args:
       limits: of these exchanges, the same ones at every call.
@@ -64,14 +66,14 @@ def run_exchanges(
                     transfers[number] = exchanges[number].send(answer)
                 except StopIteration as end:
                     done[number] = end.value
-        answers = _round(transfers, comm, limits, place)
+        answers = yield from _round(transfers, comm, limits, place)
         place += 1
     return [done[number] for number in range(len(exchanges))]
 
 
 def _round(
     transfers: Mapping[int, Transfer], comm: Communicator, limits: LimitsByKind, place: int
-) -> dict[int, Any]:
+) -> Pending[dict[int, Any]]:
     """What came of each of `transfers`, those of the round with number `place`."""
     sums = {number: one for number, one in transfers.items() if isinstance(one, AllReduce)}
     pieces = {number: one.pieces for number, one in transfers.items() if isinstance(one, AllToAll)}
@@ -80,26 +82,34 @@ def _round(
     comm.stats.bytes_packed += sum(one.values.nbytes for one in sums.values())
     packets = [one.pieces for one in transfers.values() if isinstance(one, AllToAll) and one.packed]
     comm.stats.bytes_packed += sum(one.data.numel() for by_rank in packets for one in by_rank)
-    answers: dict[int, Any] = _averaged(sums, comm)
-    answers |= _crossed(pieces, comm, limits["pieces", place, *pieces])
-    answers |= _totalled({n: one for n, one in transfers.items() if isinstance(one, Total)}, comm)
+    totals = {number: one for number, one in transfers.items() if isinstance(one, Total)}
     to_all = {number: [piece] * comm.size for number, piece in replies.items()}
     of_replies = limits["replies", place, *replies] if comm.losses is None else None
-    return answers | all_to_all(to_all, comm, of_replies)
+    kinds: list[Pending[dict[int, Any]]] = [
+        _averaged(sums, comm),
+        _crossed(pieces, comm, limits["pieces", place, *pieces]),
+        _totalled(totals, comm),
+        all_to_all(to_all, comm, of_replies),
+    ]
+    found = yield from together(kinds)
+    return {number: answer for of_kind in found for number, answer in of_kind.items()}
 
 
-def _averaged(sums: Mapping[int, AllReduce], comm: Communicator) -> dict[int, Averaged]:
+def _averaged(sums: Mapping[int, AllReduce], comm: Communicator) -> Pending[dict[int, Averaged]]:
     """What came of all-reduces, all at once."""
+    if not sums:
+        return {}
     losses = comm.losses
     if losses is None:
         works = [comm.start_mean(one.values) for one in sums.values()]
+        yield
         pairs = zip(sums.items(), works, strict=True)
         return {number: Averaged(comm.end_mean(work, one.values)) for (number, one), work in pairs}
     with losses.whole(one.values for one in sums.values() if one.whole):
         works = [comm.start_mean(one.values) for one in sums.values()]
         for work in works:
             comm.wait(work)
-    lost = [pair for delivery in losses.take() for pair in delivery.lost] if sums else []
+    lost = [pair for delivery in losses.take() for pair in delivery.lost]
     found = {}
     for (number, one), work in zip(sums.items(), works, strict=True):
         mine = _within(one.values, lost)
@@ -107,7 +117,7 @@ def _averaged(sums: Mapping[int, AllReduce], comm: Communicator) -> dict[int, Av
     return found
 
 
-def _totalled(asked: Mapping[int, Total], comm: Communicator) -> dict[int, Tensor]:
+def _totalled(asked: Mapping[int, Total], comm: Communicator) -> Pending[dict[int, Tensor]]:
     """What ranks and buffers have, added up: one rank after the other, so the same bits everywhere."""
     if not asked:
         return {}
@@ -118,7 +128,9 @@ def _totalled(asked: Mapping[int, Total], comm: Communicator) -> dict[int, Tenso
     incoming = torch.empty_like(outgoing)
     comm.stats.bytes_packed += sum(values.nbytes for values in mine)
     comm.count(outgoing, crossings=1)
-    comm.wait(comm.work(dist.all_to_all_single(incoming, outgoing, group=comm.group, async_op=True)))
+    work = comm.work(dist.all_to_all_single(incoming, outgoing, group=comm.group, async_op=True))
+    yield
+    comm.wait(work)
     total = torch.zeros_like(outgoing[: len(outgoing) // comm.size])
     for one in incoming.view(comm.size, -1):
         total += one
@@ -138,17 +150,17 @@ def _within(values: Tensor, lost: Iterable[tuple[int, bytes]]) -> list[tuple[int
 
 def _crossed(
     pieces: Mapping[int, Sequence[Piece]], comm: Communicator, limits: EagerLimits
-) -> dict[int, Crossed]:
+) -> Pending[dict[int, Crossed]]:
     """What came of all-to-alls: what is critical goes first, then what may get lost."""
     if comm.losses is None:
         data = {number: [one.data for one in mine] for number, mine in pieces.items()}
         nothing: list[ByteRanges] = [()] * comm.size
-        whole = all_to_all(data, comm, limits)
+        whole = yield from all_to_all(data, comm, limits)
         return {number: Crossed(received, nothing, nothing) for number, received in whole.items()}
     critical = {number: [one.data[: one.critical] for one in mine] for number, mine in pieces.items()}
     values = {number: [one.data[one.critical :] for one in mine] for number, mine in pieces.items()}
-    heads = all_to_all(critical, comm)
-    bodies, missing, lost = _losing_all_to_all(values, comm, comm.losses)
+    heads = yield from all_to_all(critical, comm)
+    bodies, missing, lost = yield from _losing_all_to_all(values, comm, comm.losses)
     return {
         number: Crossed(
             [torch.cat(both) for both in zip(heads[number], bodies[number], strict=True)],
@@ -161,7 +173,7 @@ def _crossed(
 
 def all_to_all(
     pieces: Mapping[int, Sequence[Tensor]], comm: Communicator, limits: EagerLimits | None = None
-) -> dict[int, list[Tensor]]:
+) -> Pending[dict[int, list[Tensor]]]:
     """Sends `pieces[number][rank]`, `[bytes]` uint8, to `rank`; returns what each rank sent to this one.
 
     Args:
@@ -174,10 +186,13 @@ def all_to_all(
         messages = [
             _with_lengths([of_rank[rank] for of_rank in pieces.values()]) for rank in range(comm.size)
         ]
-        came = [message.to(device) for message in exchange_messages(messages, comm, limits)]
+        found = yield from exchange_messages(messages, comm, limits)
+        came = [message.to(device) for message in found]
         return _by_number([piece for message in came for piece in _pieces(message, len(pieces))], pieces)
-    outgoing, incoming, lengths = _laid_out(pieces, comm)
-    comm.wait(_start_all_to_all(incoming, outgoing, lengths, comm))
+    outgoing, incoming, lengths = yield from _laid_out(pieces, comm)
+    work = _start_all_to_all(incoming, outgoing, lengths, comm)
+    yield
+    comm.wait(work)
     return _by_number(torch.split(incoming, lengths.received), pieces)
 
 
@@ -195,12 +210,12 @@ def _pieces(message: Tensor, count: int) -> Sequence[Tensor]:
 
 def _losing_all_to_all(
     pieces: Mapping[int, Sequence[Tensor]], comm: Communicator, losses: Losses
-) -> tuple[dict[int, list[Tensor]], dict[int, list[ByteRanges]], dict[int, list[ByteRanges]]]:
+) -> Pending[tuple[dict[int, list[Tensor]], dict[int, list[ByteRanges]], dict[int, list[ByteRanges]]]]:
     """As `all_to_all`, where parts may get lost: what came, what of it is missing, and what of this
     rank's was lost; both as ranges of bytes of a piece."""
     if not pieces:
         return {}, {}, {}
-    outgoing, incoming, lengths = _laid_out(pieces, comm)
+    outgoing, incoming, lengths = yield from _laid_out(pieces, comm)
     with losses.contributions(outgoing, incoming):
         comm.wait(_start_all_to_all(incoming, outgoing, lengths, comm))
     deliveries = losses.take()
@@ -225,13 +240,17 @@ class _Lengths(NamedTuple):
         return received, sent
 
 
-def _laid_out(pieces: Mapping[int, Sequence[Tensor]], comm: Communicator) -> tuple[Tensor, Tensor, _Lengths]:
+def _laid_out(
+    pieces: Mapping[int, Sequence[Tensor]], comm: Communicator
+) -> Pending[tuple[Tensor, Tensor, _Lengths]]:
     """What goes out side by side, room for what comes in, and their lengths, which ranks tell each other."""
     mine = [of_rank[rank] for rank in range(comm.size) for of_rank in pieces.values()]
     outgoing = torch.cat(mine)
     sizes = torch.tensor([piece.numel() for piece in mine]).view(comm.size, -1).to(outgoing.device)
     theirs = torch.empty_like(sizes)
-    comm.wait(comm.work(dist.all_to_all_single(theirs, sizes, group=comm.group, async_op=True)))
+    work = comm.work(dist.all_to_all_single(theirs, sizes, group=comm.group, async_op=True))
+    yield
+    comm.wait(work)
     lengths = _Lengths(sizes.flatten().tolist(), theirs.flatten().tolist())
     comm.count(outgoing, crossings=1)
     return outgoing, outgoing.new_empty(sum(lengths.received)), lengths

@@ -16,6 +16,7 @@ from tweed.exchange.collectives import run_exchanges
 from tweed.exchange.communicator import Communicator
 from tweed.exchange.eager import limits_by_kind
 from tweed.exchange.owners import Owners
+from tweed.exchange.pending import Pending
 from tweed.exchange.transfers import BufferExchange, BufferState, Transfer, exchange_buffer, nothing_sent
 
 T = TypeVar("T")
@@ -46,7 +47,7 @@ class CompressedBuffers:
         self._memory = memory
         self.turns = 0
         self.comm = comm
-        self._limits = limits_by_kind(comm.size)
+        self._limits = limits_by_kind(comm.size, first_slot)
         self.specs = [Spec(tuple(tuple(tensor.shape) for tensor in tensors)) for tensors in buffers]
         devices = [tensors[0].device for tensors in buffers]
         self._likes = [
@@ -72,8 +73,9 @@ class CompressedBuffers:
         return math.sqrt(sum(memory.pending(value, buffer.state) for _, buffer, value in self._each(values)))
 
     @torch.no_grad()
-    def exchange(self, values: Sequence[Tensor], *, silent: bool = False) -> list[Update]:
-        """Exchanges one value per buffer, `[numel]` float32; they are used as scratch memory.
+    def exchange(self, values: Sequence[Tensor], *, silent: bool = False) -> Pending[list[Update]]:
+        """Exchanges one value per buffer, `[numel]` float32; they are used as scratch memory. Pauses while
+        something is under way.
 
         All ranks must call it alike; only `silent`, to contribute nothing, may differ.
 
@@ -81,7 +83,7 @@ class CompressedBuffers:
         """
         exchanges = self._exchanges(values, silent)
         self.turns += 1
-        return run_exchanges(exchanges, self.comm, self._limits)
+        return (yield from run_exchanges(exchanges, self.comm, self._limits))
 
     def _exchanges(self, values: Sequence[Tensor], silent: bool) -> list[BufferExchange]:
         return [exchange_buffer(buffer, value, turn, silent) for turn, buffer, value in self._each(values)]
@@ -97,7 +99,7 @@ class CompressedBuffers:
     @torch.no_grad()
     def exchange_behind(
         self, first: Generator[Transfer, Any, T], values: Sequence[Tensor] | None, *, silent: bool = False
-    ) -> tuple[T, list[Update]]:
+    ) -> Pending[tuple[T, list[Update]]]:
         """As `exchange`, with the transfers of `first` in front. That may raise when it gets an answer, at
         all ranks alike: then all that is kept is as it was.
 
@@ -115,7 +117,7 @@ class CompressedBuffers:
                 for buffer in self.buffers:
                     buffer.state, buffer.parts = deepcopy((buffer.state, buffer.parts))
                 exchanges = self._exchanges(values, silent)
-            found: list[Any] = run_exchanges([first, *exchanges], self.comm, self._limits)
+            found: list[Any] = yield from run_exchanges([first, *exchanges], self.comm, self._limits)
         except BaseException:
             for buffer, (state, parts) in zip(self.buffers, kept, strict=True):
                 buffer.state, buffer.parts = state, parts

@@ -44,9 +44,11 @@ class EagerLimits:
 
     Args:
       size: of the group.
+      tag: of messages that follow from rank to rank.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, tag: int = 0) -> None:
+        self.tag = tag
         self._sent: list[deque[int]] = [deque(maxlen=_KEPT) for _ in range(size)]
         self._received: list[deque[int]] = [deque(maxlen=_KEPT) for _ in range(size)]
 
@@ -64,11 +66,14 @@ class EagerLimits:
             kept.append(length)
 
 
+#: Of what follows from rank to rank, and the numbers above it: it meets no message of a training loop.
+_TAG = 7330
+
 #: By kind of message: those of one kind have the same place in every exchange.
 LimitsByKind = defaultdict[Hashable, EagerLimits]
 
 
-def limits_by_kind(size: int) -> LimitsByKind:
+def limits_by_kind(size: int, number: int = 0) -> LimitsByKind:
     """Limits of all kinds of messages that the same exchanges send again and again.
 
     They last as long as ranks take part in these exchanges, in one group. A checkpoint that is loaded changes
@@ -76,5 +81,6 @@ def limits_by_kind(size: int) -> LimitsByKind:
 
     Args:
       size: of the group.
+      number: another one for each of several such exchanges that may be under way at once.
     """
-    return defaultdict(lambda: EagerLimits(size))
+    return defaultdict(lambda: EagerLimits(size, _TAG + number))

@@ -21,6 +21,7 @@ from tweed.compress.native.sparse import all_finite
 from tweed.errors import NonFinite
 from tweed.exchange.bucket import Bucket
 from tweed.exchange.communicator import Communicator
+from tweed.exchange.pending import Pending, wait_for
 
 _PIECE_NUMEL = 1 << 16
 _NOTHING, _GIVEN, _BAD = 0, 1, 2  # the greatest flag of all ranks counts; of bad ones that of the last rank
@@ -140,17 +141,19 @@ def all_reduce_flags(
 
     Cost: a pass over the buckets, and an all-reduce of 4 bytes per tensor and per rank.
     """
-    return all_reduced(OwnFlags.of(buckets, given, says), comm)
+    return wait_for(all_reduced(OwnFlags.of(buckets, given, says), comm))
 
 
-def all_reduced(own: OwnFlags, comm: Communicator) -> FiniteFlags:
-    """As `all_reduce_flags`, when this rank has looked at what it has."""
+def all_reduced(own: OwnFlags, comm: Communicator) -> Pending[FiniteFlags]:
+    """As `all_reduce_flags`, when this rank has looked at what it has. Pauses while flags are under way."""
     by_rank = [0] * comm.size
     by_rank[comm.rank] = own.word
     codes = own.codes(comm.rank)
     flat = torch.tensor([*codes, *by_rank], dtype=torch.int32, device=own.device)
     comm.count(flat)
-    comm.wait(comm.work(dist.all_reduce(flat, dist.ReduceOp.MAX, comm.everybody, async_op=True)))
+    work = comm.work(dist.all_reduce(flat, dist.ReduceOp.MAX, comm.everybody, async_op=True))
+    yield
+    comm.wait(work)
     found = flat.tolist()
     return own.known(found[: len(codes)], found[len(codes) :])
 

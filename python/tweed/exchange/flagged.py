@@ -19,6 +19,7 @@ from torch import Tensor
 from tweed.compress import Update
 from tweed.exchange.compressed_buffers import CompressedBuffers
 from tweed.exchange.finite import FiniteFlags, OwnFlags, all_reduced
+from tweed.exchange.pending import Pending
 from tweed.exchange.transfers import AllToAll, Crossed, Piece, Transfer
 
 
@@ -38,8 +39,9 @@ def exchange_if_finite(
     check: Callable[[FiniteFlags], None],
     *,
     carried: bool,
-) -> tuple[FiniteFlags, list[Update] | None]:
-    """Exchanges `values`, unless those of a rank are not finite that the rule cannot do without.
+) -> Pending[tuple[FiniteFlags, list[Update] | None]]:
+    """Exchanges `values`, unless those of a rank are not finite that the rule cannot do without. Pauses while
+    something is under way.
 
     Args:
       buffers: that they are of.
@@ -56,19 +58,21 @@ def exchange_if_finite(
     if carried:
         may_go = None if own.broken or not values else values
         try:
-            return buffers.exchange_behind(
-                _flags(own, buffers.comm.size, check), may_go, silent=silent(values)
+            return (
+                yield from buffers.exchange_behind(
+                    _flags(own, buffers.comm.size, check), may_go, silent=silent(values)
+                )
             )
         except _NotFinite as known:
             return known.flags, None
-    flags = all_reduced(own, buffers.comm)
+    flags = yield from all_reduced(own, buffers.comm)
     check(flags)
     if flags.broken and not buffers.owners.can_do_without(len(flags.broken)):
         return flags, None
     broken = buffers.comm.rank in flags.broken
     if broken:
         values = [torch.zeros_like(value) for value in values]
-    return flags, buffers.exchange(values, silent=silent(values) or broken)
+    return flags, (yield from buffers.exchange(values, silent=silent(values) or broken))
 
 
 def _flags(

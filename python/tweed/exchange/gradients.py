@@ -29,6 +29,7 @@ from tweed.exchange.cadence_driver import CadenceDriver
 from tweed.exchange.communicator import Communicator
 from tweed.exchange.finite import FiniteFlags, OwnFlags, fill_nan
 from tweed.exchange.flagged import exchange_if_finite
+from tweed.exchange.pending import wait_for
 from tweed.exchange.verdicts import Verdict, check_verdicts, other_steps, refusal
 
 log = logging.getLogger("tweed")
@@ -228,7 +229,9 @@ class CompressedGradients(GradientReducer):
         says = 2 * verdict + self.steps_taken % 2
         own = OwnFlags.of([one.bucket for one in self.buckets], given, says)
         check = partial(self._check, why)
-        return exchange_if_finite(self.values, own, values, self._is_silent, check, carried=self._carried)
+        return wait_for(
+            exchange_if_finite(self.values, own, values, self._is_silent, check, carried=self._carried)
+        )
 
     def _check(self, why: UsageError | None, flags: FiniteFlags) -> None:
         device = self.buckets[0].bucket.flat.device

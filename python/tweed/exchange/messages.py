@@ -16,14 +16,16 @@ from torch import Tensor
 
 from tweed.exchange.communicator import Communicator
 from tweed.exchange.eager import EagerLimits
+from tweed.exchange.pending import Pending
 
 _LENGTH_BYTES = 8
-#: Of what follows from rank to rank, so that it meets no message of a training loop.
-_TAG = 7330
 
 
-def exchange_messages(messages: Sequence[Tensor], comm: Communicator, limits: EagerLimits) -> list[Tensor]:
+def exchange_messages(
+    messages: Sequence[Tensor], comm: Communicator, limits: EagerLimits
+) -> Pending[list[Tensor]]:
     """Sends `messages[rank]`, `[bytes]` uint8 on the CPU, to `rank`; returns what each rank sent to this one.
+    Pauses once, while all is under way.
 
     Args:
       limits: of such messages.
@@ -39,14 +41,15 @@ def exchange_messages(messages: Sequence[Tensor], comm: Communicator, limits: Ea
     work = dist.all_to_all_single(incoming, outgoing, by_sender, by_receiver, comm.group, async_op=True)
     rests = [message[eager:] for message, eager in zip(messages, sent, strict=True)]
     sends = [
-        dist.isend(rest, group=comm.group, tag=_TAG, group_dst=rank)
+        dist.isend(rest, group=comm.group, tag=limits.tag, group_dst=rank)
         for rank, rest in enumerate(rests)
         if len(rest)
     ]
     for data in (outgoing, *rests):
         comm.count(data, crossings=1)
+    yield
     comm.wait(comm.work(work))
-    found = _completed(torch.split(incoming, by_sender), comm)
+    found = _completed(torch.split(incoming, by_sender), comm, limits.tag)
     for send in sends:
         comm.wait(comm.work(send))
     limits.note(lengths, [len(message) for message in found])
@@ -59,14 +62,14 @@ def _front(message: Tensor, eager: int) -> Tensor:
     return torch.cat([length, message[:eager], message.new_zeros(max(0, eager - len(message)))])
 
 
-def _completed(fronts: Sequence[Tensor], comm: Communicator) -> list[Tensor]:
+def _completed(fronts: Sequence[Tensor], comm: Communicator, tag: int) -> list[Tensor]:
     """The whole messages that `fronts` begin, by rank. Waits for what is still to come of them."""
     heads = torch.stack([front[:_LENGTH_BYTES] for front in fronts]).view(torch.int64)
     lengths = heads.flatten().tolist()
     found = [front[_LENGTH_BYTES:][:length] for front, length in zip(fronts, lengths, strict=True)]
     rests = [part.new_empty(length - len(part)) for part, length in zip(found, lengths, strict=True)]
     receives = [
-        dist.irecv(rest, group=comm.group, tag=_TAG, group_src=rank)
+        dist.irecv(rest, group=comm.group, tag=tag, group_src=rank)
         for rank, rest in enumerate(rests)
         if len(rest)
     ]

@@ -19,6 +19,7 @@ from tweed.exchange.communicator import Communicator
 from tweed.exchange.finite import OwnFlags
 from tweed.exchange.flagged import exchange_if_finite
 from tweed.exchange.model_averaging import BetweenSteps
+from tweed.exchange.pending import wait_for
 from tweed.exchange.untrained import Untrained
 from tweed.exchange.verdicts import Verdict, check_verdicts
 
@@ -89,13 +90,15 @@ class MovementExchange(BetweenSteps):
         own = self._rest.look()
         values = [] if own else self._measure()
         given = [[True] * len(names) for names in self._names]
-        flags, updates = exchange_if_finite(
-            self._values,
-            OwnFlags.of(self._movements, given, Verdict.REFUSED if own else Verdict.GO_ON),
-            values,
-            lambda values: self._cadence.silent,
-            lambda flags: check_verdicts(flags.said, self._comm, self._movements[0].flat.device, own),
-            carried=self._values.carry_flags,
+        flags, updates = wait_for(
+            exchange_if_finite(
+                self._values,
+                OwnFlags.of(self._movements, given, Verdict.REFUSED if own else Verdict.GO_ON),
+                values,
+                lambda values: self._cadence.silent,
+                lambda flags: check_verdicts(flags.said, self._comm, self._movements[0].flat.device, own),
+                carried=self._values.carry_flags,
+            )
         )
         error = flags.error(self._names)
         if updates is None:

@@ -17,6 +17,7 @@ from tweed.exchange.checkpoint import FORMAT, check_format
 from tweed.exchange.communicator import Communicator, Stats
 from tweed.exchange.compressed_buffers import CompressedBuffers
 from tweed.exchange.finite import all_reduce_flags, fill_nan
+from tweed.exchange.pending import wait_for
 from tweed.strategy import Strategy
 
 log = logging.getLogger("tweed")
@@ -78,7 +79,8 @@ class Compression:
             log.warning("%s", error)
             fill_nan(bucket, flags.bad[0])
             return bucket.flat
-        return bucket.flat.copy_(compressed.exchange([bucket.flat.float()])[0].delta)
+        [update] = wait_for(compressed.exchange([bucket.flat.float()]))
+        return bucket.flat.copy_(update.delta)
 
     def _compressed_of(self, number: int, names: list[str], params: list[Tensor]) -> CompressedBuffers | None:
         """What is kept of a bucket; None if it is another one than the last time."""

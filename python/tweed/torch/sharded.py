@@ -40,6 +40,7 @@ from tweed.exchange.checkpoint import FORMAT, check_format, filled, plain
 from tweed.exchange.collectives import all_to_all
 from tweed.exchange.communicator import Communicator, Stats
 from tweed.exchange.owners import mean_of
+from tweed.exchange.pending import wait_for
 from tweed.strategy import Strategy
 
 
@@ -213,7 +214,7 @@ class PackedReduceScatter:
         mine = packets[comm.rank]
         pieces = [_values(packet) if self._codec.sums else packet.pack() for packet in packets]
         self._stats.bytes_packed += sum(piece.numel() for piece in pieces)
-        received = all_to_all({0: pieces}, comm)[0]
+        received = wait_for(all_to_all({0: pieces}, comm))[0]
         mean = torch.zeros(mine.numel, device=pieces[0].device)
         if self._codec.sums:
             assert isinstance(mine, Values)  # the contract of `sums`

@@ -23,6 +23,7 @@ from tweed.exchange.compressed_buffers import CompressedBuffers
 from tweed.exchange.encoding import most_state_bytes
 from tweed.exchange.finite import is_finite
 from tweed.exchange.owners import Owners
+from tweed.exchange.pending import wait_for
 from tweed.exchange.transfers import BufferState
 from tweed.exchange.values import gather
 from tweed.strategy import Strategy
@@ -125,7 +126,7 @@ class PackedSums:
                 buffer.parts[name] = fresh if found is None else filled(fresh, found[number][name])
 
     def _mean(self, buffers: CompressedBuffers, gradients: Tensor) -> Tensor:
-        updates = buffers.exchange(list(gradients.float().split_with_sizes(self._sizes)))
+        updates = wait_for(buffers.exchange(list(gradients.float().split_with_sizes(self._sizes))))
         return torch.cat([update.delta for update in updates]).to(gradients.dtype)
 
 
