@@ -225,6 +225,17 @@ OF_PARTS = (
             "stand apart. Take Direct or ErrorFeedback, or no outer optimiser"
         ),
     ),
+    Rule(
+        ("cadence", "compress"),
+        lambda s: s.cadence.overlapped and s.memory and not s.memory.overlaps,
+        lambda s: (
+            "it goes by how long ranks wait for an exchange, and here they do not. Take ErrorFeedback"
+            if s.memory and s.memory.autotuned
+            else "with it ranks' models stand off a common point by what was not sent, and they have gone on "
+            "when an exchange ends, so that this would count twice. Take Direct or ErrorFeedback, or delay=0 "
+            "and fragments=1"
+        ),
+    ),
     # What only a hub can know.
     Rule(
         ("aggregate",),
@@ -297,9 +308,9 @@ OF_PARTS = (
     ),
     Rule(
         ("cadence", "collective"),
-        lambda s: s.hub and (s.cadence.may_be_silent or s.cadence.outer),
-        "workers reach a hub one by one, and its optimizer is the outer one. Take EveryStep, or LocalSteps "
-        "without an outer one",
+        lambda s: s.hub and (s.cadence.may_be_silent or s.cadence.outer or s.cadence.overlapped),
+        "workers reach a hub one by one, its optimizer is the outer one, and they need not wait for each "
+        "other. Take EveryStep, or LocalSteps without outer, delay and fragments",
     ),
     Rule(
         ("compress", "collective"),

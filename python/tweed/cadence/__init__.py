@@ -1,7 +1,8 @@
 """Stage: talk now, or keep going alone? One file per method; the contract is in `base`.
 
-Beside the cadences: `outer` (what becomes of a round's mean movement), `moves` (how much may be withheld),
-`timers` and `server_policy` (the server's side of ordered transmission).
+Beside the cadences: `turns` (whose turn it is of a model's fragments), `outer` (what becomes of a round's
+mean movement), `moves` (how much may be withheld), `timers` and `server_policy` (the server's side of ordered
+transmission).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from tweed.cadence.ordered import Ordered
 from tweed.cadence.outer import Nesterov, Outer
 from tweed.cadence.server_policy import ServerDecision, ServerPolicy
 from tweed.cadence.timers import Timer
+from tweed.cadence.turns import Turns
 
 __all__ = [
     "Action",
@@ -54,4 +56,5 @@ __all__ = [
     "StepDone",
     "Stop",
     "Timer",
+    "Turns",
 ]

@@ -110,6 +110,7 @@ class Decision(Enum):
 
     EVERY_STEP = Action.EXCHANGE, "this cadence exchanges every step"
     ROUND_FULL = Action.EXCHANGE, "the round of local steps is full"
+    FRAGMENT = Action.EXCHANGE, "the turn of a fragment of the model has come"
     LAST_ROUND = Action.EXCHANGE, "the round is open, but one model is needed now"
     NEWS = Action.EXCHANGE, "what this rank has to send has changed enough"
     DRAWN = Action.EXCHANGE, "the lot fell on this rank"
@@ -185,6 +186,21 @@ class Cadence(Protocol[State]):
     def proximal(self) -> float:
         """How strongly local steps are pulled to where the round began."""
         return 0.0
+
+    @property
+    def delay(self) -> int:
+        """Steps that ranks take while an exchange is under way."""
+        return 0
+
+    @property
+    def fragments(self) -> int:
+        """Parts of the model that are exchanged one after the other."""
+        return 1
+
+    @property
+    def overlapped(self) -> bool:
+        """Whether models go on while a part of them is exchanged."""
+        return self.delay > 0 or self.fragments > 1
 
     def start(self) -> State:
         """The state before the first step."""

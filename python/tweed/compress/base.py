@@ -232,6 +232,7 @@ class Memory(Protocol[State]):
       skips_unsent: a value that is not sent counts for nothing, where that can be told from zero.
       autotuned: it takes the form that was quickest, by measured times.
       measures_norm: it can measure what there is to send, see `MeasuresNorm`.
+      overlaps: ranks may take further steps between an exchange and its update.
     """
 
     __slots__ = ()
@@ -245,6 +246,7 @@ class Memory(Protocol[State]):
     skips_unsent: ClassVar[bool] = False
     autotuned: ClassVar[bool] = False
     measures_norm: ClassVar[bool] = False
+    overlaps: ClassVar[bool] = False
 
     @property
     def weight(self) -> float:
@@ -264,6 +266,11 @@ class Memory(Protocol[State]):
     def start(self, like: Tensor) -> State:
         """The state before the first exchange; `like`, `[numel]` float32, gives size and device."""
         ...
+
+    def residual(self, state: State) -> Tensor | None:
+        """What of earlier values is still to be sent, `[numel]`; None: nothing is kept. For a memory that
+        `overlaps`."""
+        return None
 
     def exchange(self, value: Tensor, state: State, turn: Turn, silent: bool = False) -> ReduceRequests:
         """One exchange of `value`: `[numel]` float32, this rank's gradient, or how far it moved from its

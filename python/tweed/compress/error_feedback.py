@@ -35,6 +35,7 @@ class ErrorFeedback(Memory[Residual]):
     reason: ClassVar[str] = "what was left of a model is no part of the next one"
     one_by_one: ClassVar[bool] = True
     measures_norm: ClassVar[bool] = True
+    overlaps: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_contracts("ErrorFeedback", self.compressor)
@@ -48,6 +49,9 @@ class ErrorFeedback(Memory[Residual]):
 
     def pending(self, value: Tensor, state: Residual) -> float:
         return float((value + state.error).square().sum())
+
+    def residual(self, state: Residual) -> Tensor:
+        return state.error
 
     def exchange(self, value: Tensor, state: Residual, turn: Turn, silent: bool = False) -> ReduceRequests:
         if silent:

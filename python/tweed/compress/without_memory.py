@@ -29,6 +29,7 @@ class Direct(Memory[None]):
     one_by_one: ClassVar[bool] = True
     memoryless: ClassVar[bool] = True
     measures_norm: ClassVar[bool] = True
+    overlaps: ClassVar[bool] = True
 
     @property
     def parts(self) -> Mapping[str, Codec]:

@@ -32,6 +32,7 @@ from tweed.exchange.gradients import (
 from tweed.exchange.model_averaging import ModelExchange
 from tweed.exchange.movement import MovementExchange
 from tweed.exchange.ordered import OrderedGradients
+from tweed.exchange.overlapped import OverlappedExchange
 from tweed.exchange.untrained import Untrained
 from tweed.strategy import Strategy
 
@@ -108,6 +109,8 @@ def model_exchange(parts: Parts, params: Mapping[str, Tensor], rest: Untrained) 
     """What exchanges models, or movements of `params`, and averages the `rest`."""
     strategy, outer = parts.strategy, parts.strategy.cadence.outer
     common = (params, rest, parts.comm, parts.cadence, parts.bucket_bytes)
+    if strategy.cadence.overlapped:
+        return OverlappedExchange(*common, _memory(strategy), strategy.cadence)
     if strategy.is_plain_sum:
         return ModelExchange(*common, anchored=strategy.exchange in ("step", "difference"))
     return MovementExchange(*common, _memory(strategy), outer)

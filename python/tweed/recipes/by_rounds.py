@@ -46,20 +46,24 @@ def local_sign(every: int = 8) -> Strategy:
     return Strategy("difference", LocalSteps(every), ErrorFeedback(Sign()))
 
 
-def local_top_k(every: int = 8, density: float = 0.1, bits: int = 4) -> Strategy:
+def local_top_k(
+    every: int = 8, density: float = 0.1, bits: int = 4, delay: int = 0, fragments: int = 1
+) -> Strategy:
     """Each rank takes `every` steps alone, then sends the largest values of its movement in few bits each.
 
     Args:
       every: steps per round.
       density: share of values that is sent; the average goes back likewise. The rest is sent later.
       bits: per value; their places take some five more.
+      delay: steps that ranks take while their movements are under way; 0: they wait.
+      fragments: parts of the model that are sent one after the other, so that a link is busy more evenly.
 
     When: uplinks of some 10 Mbit/s; the first to try there.
     Cost: some `density * (bits + 5) / 32` of an all-reduce of the model's size per `every` steps.
     Source: SparseLoCo, arXiv 2508.15706, 2025, without its outer optimizer.
     """
     few = Chain(TopK(density), Quantise(bits, nearest=True), bidirectional=True)
-    return Strategy("difference", LocalSteps(every), ErrorFeedback(few))
+    return Strategy("difference", LocalSteps(every, delay=delay, fragments=fragments), ErrorFeedback(few))
 
 
 def qsparse_local(ratio: int = 32, every: int = 8) -> Strategy:
@@ -73,7 +77,9 @@ def qsparse_local(ratio: int = 32, every: int = 8) -> Strategy:
     return Strategy("difference", LocalSteps(every), ErrorFeedback(RandomBlocks(ratio, block=16)))
 
 
-def diloco(every: int = 50, lr: float = 0.7, momentum: float = 0.9) -> Strategy:
+def diloco(
+    every: int = 50, lr: float = 0.7, momentum: float = 0.9, delay: int = 0, fragments: int = 1
+) -> Strategy:
     """Each rank takes `every` steps alone; then the model moves by Nesterov's momentum over the mean
     movements. The inner optimizer is the one that is attached: AdamW in the paper, which takes some 500 steps
     per round.
@@ -81,12 +87,14 @@ def diloco(every: int = 50, lr: float = 0.7, momentum: float = 0.9) -> Strategy:
     Args:
       every: steps per round.
       lr, momentum: of the outer optimiser.
+      delay, fragments: as in `local_top_k`; with them it is Streaming DiLoCo, without its 4 bits.
 
     When: rounds of hundreds of steps with AdamW, over links between continents.
     Cost: one all-reduce of the model's size per `every` steps; memory for three more copies of the model.
-    Source: DiLoCo, arXiv 2311.08105, 2023.
+    Source: DiLoCo, arXiv 2311.08105, 2023; Streaming DiLoCo, arXiv 2501.18512, 2025.
     """
-    return Strategy("difference", LocalSteps(every, outer=Nesterov(lr, momentum)))
+    rounds = LocalSteps(every, Nesterov(lr, momentum), delay=delay, fragments=fragments)
+    return Strategy("difference", rounds)
 
 
 def ofedqit(probability: float = 0.1, levels: int = 1, block: int = 256) -> Strategy:

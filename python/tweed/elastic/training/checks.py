@@ -46,6 +46,12 @@ _RULES = (
         "or LocalSteps(...)",
     ),
     Rule(
+        ("cadence", _ELASTIC),
+        lambda s: s.cadence.overlapped,
+        "while an exchange is under way members' models differ, and who joins finds no one model to begin "
+        "with. Leave delay and fragments out",
+    ),
+    Rule(
         ("compress", _ELASTIC),
         lambda s: s.exchange != "gradient" and s.memory and not s.memory.one_model,
         "under it members' models differ after an exchange, and who joins finds no one model to begin with. "
