@@ -6,7 +6,9 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
@@ -83,6 +85,14 @@ class Wait:
         return engine.link_counters(self._group) if asks else []
 
 
+#: Of each group, those that are free: far from what a training loop takes.
+_free_tags: WeakKeyDictionary[dist.ProcessGroup, Iterator[int]] = WeakKeyDictionary()
+
+
+def _tags_of(group: dist.ProcessGroup) -> Iterator[int]:
+    return _free_tags.setdefault(group, count(7330))
+
+
 class Communicator:
     """Averages and broadcasts over one process group.
 
@@ -113,6 +123,7 @@ class Communicator:
         # Where only what was delivered counts, the engine divides, value by value.
         self.prescale = 1.0 if owners.by_delivered else 1 / owners.contributors
         self._op = dist.ReduceOp.AVG if owners.by_delivered else dist.ReduceOp.SUM
+        self._tags = _tags_of(self.group or of)
         self.losses: Losses | None = None
         if isinstance(strategy.transport, Ltp) and strategy.may_lose:
             self.losses = Losses(engine.loss_reports(self.group), returned=strategy.transport.return_lost)
@@ -259,6 +270,11 @@ class Communicator:
         """Whether what lies on an accelerator crosses from the host's memory anyhow: all ranks say the same,
         where each has memory of another kind too. Elsewhere, as under NCCL, a send may wait for a receive."""
         return dist.get_backend(self.group) in ("tweed", "gloo")
+
+    def tag(self) -> int:
+        """A tag for messages from rank to rank that no others in the group have, as those of a run that was
+        ended amid an exchange may never be received. All ranks ask for tags in the same order."""
+        return next(self._tags)
 
     def count(self, flat: Tensor, crossings: int = 2) -> None:
         """Notes that `flat` goes into an exchange, in which a value crosses links so often."""

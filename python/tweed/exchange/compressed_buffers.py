@@ -47,7 +47,7 @@ class CompressedBuffers:
         self._memory = memory
         self.turns = 0
         self.comm = comm
-        self._limits = limits_by_kind(comm.size, first_slot)
+        self._limits = limits_by_kind(comm.size, comm.tag())
         self.specs = [Spec(tuple(tuple(tensor.shape) for tensor in tensors)) for tensors in buffers]
         devices = [tensors[0].device for tensors in buffers]
         self._likes = [

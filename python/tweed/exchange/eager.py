@@ -66,14 +66,11 @@ class EagerLimits:
             kept.append(length)
 
 
-#: Of what follows from rank to rank, and the numbers above it: it meets no message of a training loop.
-_TAG = 7330
-
 #: By kind of message: those of one kind have the same place in every exchange.
 LimitsByKind = defaultdict[Hashable, EagerLimits]
 
 
-def limits_by_kind(size: int, number: int = 0) -> LimitsByKind:
+def limits_by_kind(size: int, tag: int) -> LimitsByKind:
     """Limits of all kinds of messages that the same exchanges send again and again.
 
     They last as long as ranks take part in these exchanges, in one group. A checkpoint that is loaded changes
@@ -81,6 +78,6 @@ def limits_by_kind(size: int, number: int = 0) -> LimitsByKind:
 
     Args:
       size: of the group.
-      number: another one for each of several such exchanges that may be under way at once.
+      tag: of messages that follow from rank to rank.
     """
-    return defaultdict(lambda: EagerLimits(size, _TAG + number))
+    return defaultdict(lambda: EagerLimits(size, tag))

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from tweed.cadence import ByShards, Event, Joined, Ordered, Outer, Ready, StepDone, Stop
+from tweed.cadence import ByShards, Decision, Event, Joined, Ordered, Outer, Ready, StepDone, Stop
 from tweed.compress import Direct, Identity, MeasuresNorm, Turn, Update
 from tweed.errors import UsageError
 from tweed.exchange.owners import Owners
@@ -30,6 +30,7 @@ from tweed.exchange.transfers import BufferState, exchange_buffer
 from tweed.simulate.attacks import Attack
 from tweed.simulate.exchanges import PacketLoss, VirtualNetwork
 from tweed.simulate.flat import Flat
+from tweed.simulate.fragments import VirtualFragments
 from tweed.strategy import Strategy
 
 #: The loss of a worker's next batch, by its rank, with its own model.
@@ -130,6 +131,8 @@ class Workers:
             raise UsageError(f"{strategy.hub!r} hears workers one by one: simulate it by simulate.hub")
         if loss is not None and not strategy.may_lose:
             raise UsageError(f"loss={loss!r}: transport={strategy.transport!r} loses nothing; give Ltp()")
+        if attack is not None and strategy.cadence.overlapped:
+            raise UsageError(f"attack={attack!r} is on movements that all exchange at once: give delay=0")
         self.strategy = strategy
         self._owners = [Owners.of(strategy, rank, size) for rank in range(size)]
         self._network = VirtualNetwork(self._owners[0], loss)
@@ -144,6 +147,11 @@ class Workers:
             self._handle(rank, Joined(owners.contributor, owners.contributors))
         self._values = [torch.empty_like(worker.reference) for worker in self.all]
         self._average: tuple[nn.Module, Flat] | None = None
+        self._fragments: VirtualFragments | None = None
+        if strategy.cadence.overlapped:
+            self._fragments = VirtualFragments(
+                [worker.model for worker in self.all], strategy, self._owners, self._network
+            )
 
     def _worker(self, model: nn.Module, optimizer: MakeOptimizer, owners: Owners) -> Worker:
         flat = Flat(model)
@@ -180,6 +188,8 @@ class Workers:
         self._steps += 1
         for rank, worker in enumerate(self.all):
             self._handle(rank, StepDone(worker.step_norm()))
+        if self._fragments is not None:
+            self._fragments.step()
         if not gradients:
             self._maybe_exchange()
         return sum(losses) / len(losses)
@@ -195,10 +205,15 @@ class Workers:
 
     def finish(self) -> None:
         """Exchanges what the cadence has left open. Of gradients nothing is."""
-        if not self.strategy.exchanges_gradients:
-            for rank in range(len(self.all)):
-                self._handle(rank, Stop())
-            self._maybe_exchange()
+        if self.strategy.exchanges_gradients:
+            return
+        if self._fragments is not None:
+            self._fragments.settle()
+        for rank in range(len(self.all)):
+            self._handle(rank, Stop())
+        self._maybe_exchange()
+        if self._fragments is not None:
+            self._fragments.join()
 
     def _handle(self, rank: int, event: Event) -> None:
         worker = self.all[rank]
@@ -208,12 +223,19 @@ class Workers:
     def _maybe_exchange(self) -> None:
         if self.strategy.cadence.needs_norm:
             self._measure()
-        decisions = []
+        decisions: list[Decision] = []
         for worker in self.all:
             decision, worker.cadence = self.strategy.cadence.poll(worker.cadence, float(self._steps))
             decisions.append(decision)
-        if decisions[0].exchange:
+        if not decisions[0].exchange:
+            return
+        if self._fragments is None:
             self._exchange([decision.silent for decision in decisions])
+        elif decisions[0] is Decision.LAST_ROUND:
+            self._fragments.exchange_all()
+        else:
+            self._fragments.exchange()
+        self.exchanges += 1
 
     def _measure(self) -> None:
         self._gather()
@@ -260,7 +282,6 @@ class Workers:
             worker.apply(update, "difference" if moves else self.strategy.exchange)
             if worker.proximal is not None:
                 worker.proximal.exchanged()
-        self.exchanges += 1
 
     @property
     def _takes_models(self) -> bool:
@@ -273,8 +294,8 @@ class Workers:
 
     @torch.no_grad()
     def average(self) -> nn.Module:
-        """The average of all workers' models, without offsets: what a strategy is judged by whose
-        replicas diverge.
+        """The average of all workers' models, without offsets, and with what is under way: what a strategy is
+        judged by whose replicas diverge.
 
         The model is made at the first call and overwritten by the next. Its buffers are the first worker's.
         """
@@ -288,6 +309,8 @@ class Workers:
             flat.values.add_(worker.flat.values)
             if worker.offset is not None:
                 flat.values.sub_(worker.offset)
+        if self._fragments is not None:
+            self._fragments.add_known(dict(model.named_parameters()))
         flat.values.div_(len(contributors))
         return model
 
