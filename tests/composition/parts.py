@@ -59,6 +59,7 @@ STAGES: dict[str, dict[str, Any]] = {
         "EveryStep": EveryStep(),
         "LocalSteps": LocalSteps(2),
         "LocalSteps, outer": LocalSteps(2, outer=Nesterov()),
+        "LocalSteps, delay": LocalSteps(2, delay=1, fragments=2),
         "EventTriggered": EventTriggered(Moves(0.01)),
         "Intermittent": Intermittent(probability=0.5),
         "Ordered": Ordered(ServerPolicy(share=0.0)),

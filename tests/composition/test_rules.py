@@ -65,6 +65,7 @@ REFUSED: list[dict[str, Any]] = [
     {"cadence": SILENT},
     {"exchange": "step", "cadence": EventTriggered(Moves(0.1)), "compress": RESIDUAL},
     {"exchange": "difference", "cadence": LocalSteps(2, outer=Nesterov()), "compress": RESIDUAL},
+    {"exchange": "difference", "cadence": LocalSteps(2, delay=1), "compress": RESIDUAL},
     {"aggregate": Zeno(0.2)},
     {"aggregate": Bucketing(Zeno(0.2)), "collective": Hub(0)},
     {"aggregate": ZenoPlusPlus(), "exchange": "difference", "collective": Hub(0)},

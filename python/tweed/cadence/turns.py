@@ -51,7 +51,7 @@ class Turns:
         return replace(self, next=following, under_way=(*self.under_way, UnderWay(self.next)))
 
     def stepped(self) -> Turns:
-        """After a step."""
+        """After a step, in which all that is under way has aged."""
         return replace(self, under_way=tuple(UnderWay(one.fragment, one.steps + 1) for one in self.under_way))
 
     @property
