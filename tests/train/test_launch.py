@@ -108,6 +108,7 @@ def test_both_sides_learn_the_same_at_two_ranks(tmp_path: Path, backend: str) ->
     [
         {"backend": "tweed", "workers": 3},
         {"backend": "tweed", "strategy": "local_steps:3"},
+        {"backend": "tweed", "strategy": "diloco(every=4, delay=3, fragments=2)"},
         {"backend": "gloo", "against": "ddp-gloo"},
     ],
     ids=lambda asked: " ".join(map(str, asked.values())),

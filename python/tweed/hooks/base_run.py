@@ -195,7 +195,8 @@ class BaseRun:
         Between `backward()` and `optimizer.step()` it is the state before that exchange.
 
         Under a strategy with local steps each rank has its own model, optimizer state and run state between
-        exchanges: store all three per rank, or call `finish` first and accept that the round ends there.
+        exchanges: store all three per rank, or call `finish` first and accept that the round ends there. Under
+        `LocalSteps(delay=...)` all ranks must call it after the same step, as it waits for what is under way.
         """
         return {
             "format": FORMAT,
@@ -209,10 +210,11 @@ class BaseRun:
 
     def _snapshot(self) -> dict[str, Any]:
         """All that an exchange changes for later ones."""
+        exchange = self._exchange.state()  # first: it may wait for what is under way, which counts
         return {
             "cadence": self._cadence.state(),
             "stats": asdict(self.stats),
-            "exchange": self._exchange.state(),
+            "exchange": exchange,
             "residuals": [] if self._context.losses is None else self._context.losses.state(),
         }
 

@@ -229,12 +229,13 @@ class Worker:
     def _state(self) -> dict[str, Any]:
         of_numpy = np.random.get_state(legacy=False)
         of_numpy["state"]["key"] = of_numpy["state"]["key"].tolist()
+        side = self._side.state_dict()  # first: it may wait for what is under way, which the meter counts
         return {
             "step": self._step,
             "meter": self._meter.state_dict(),
             "model": self.model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
-            "side": self._side.state_dict(),
+            "side": side,
             "random": (random.getstate(), of_numpy, torch.get_rng_state()),
         }
 
