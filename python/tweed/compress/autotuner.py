@@ -16,6 +16,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 from tweed.compress.base import Codec, Memory, ReduceRequest, ReduceRequests, Spec, Turn, Update
+from tweed.compress.chain import Chain
 from tweed.compress.checks import check_contracts
 from tweed.compress.half import Half
 from tweed.compress.identity import Identity
@@ -183,6 +184,7 @@ CANDIDATES: tuple[Codec, ...] = (
     Quantise(bits=8, nearest=True),
     Quantise(bits=4, nearest=True),
     TopK(0.01),
+    Chain(TopK(0.01), Quantise(bits=8, nearest=True), bidirectional=True),
 )
 
 
