@@ -228,13 +228,9 @@ OF_PARTS = (
     Rule(
         ("cadence", "compress"),
         lambda s: s.cadence.overlapped and s.memory and not s.memory.overlaps,
-        lambda s: (
-            "it goes by how long ranks wait for an exchange, and here they do not. Take ErrorFeedback"
-            if s.memory and s.memory.autotuned
-            else "with it ranks' models stand off a common point by what was not sent, and they have gone on "
-            "when an exchange ends, so that this would count twice. Take Direct or ErrorFeedback, or delay=0 "
-            "and fragments=1"
-        ),
+        "with it ranks' models stand off a common point by what was not sent, and they have gone on when an "
+        "exchange ends, so that this would count twice. Take Direct or ErrorFeedback, or delay=0 and "
+        "fragments=1",
     ),
     # What only a hub can know.
     Rule(

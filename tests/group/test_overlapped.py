@@ -225,10 +225,6 @@ def test_settings_that_cannot_be(give: Any, words: str) -> None:
     [
         (lambda: Strategy("model", LocalSteps(4, delay=1)), "models go on during an exchange"),
         (
-            lambda: Strategy("difference", LocalSteps(4, delay=1), "auto"),
-            "goes by how long ranks wait for an exchange",
-        ),
-        (
             lambda: Strategy("difference", LocalSteps(4, delay=1), tweed.recipes.saef().memory),
             "would count twice",
         ),

@@ -217,6 +217,7 @@ class Auto(Memory[Choice]):
     exchanges: ClassVar[frozenset[str]] = frozenset({"gradient", "step", "difference"})
     reason: ClassVar[str] = "what was left of a model is no part of the next one"
     autotuned: ClassVar[bool] = True
+    overlaps: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for candidate in self.candidates:
@@ -235,6 +236,9 @@ class Auto(Memory[Choice]):
     def start(self, like: Tensor) -> Choice:
         """No residual; everything is sent."""
         return Choice(like.new_zeros(like.shape))
+
+    def residual(self, state: Choice) -> Tensor:
+        return state.error
 
     def exchange(self, value: Tensor, state: Choice, turn: Turn, silent: bool = False) -> ReduceRequests:
         if silent:

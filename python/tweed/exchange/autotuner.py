@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +15,8 @@ from tweed.compress.autotuner import Autotuner, Phase, Reason, Record, Timing
 from tweed.exchange.communicator import Communicator
 from tweed.exchange.compressed_buffers import CompressedBuffers
 from tweed.exchange.pending import Pending
+
+T = TypeVar("T")
 
 _LOG = logging.getLogger("tweed")
 _REASONS = list(Reason)
@@ -53,15 +54,23 @@ class AutotunerDriver:
         """All is there that is to be exchanged."""
         self._ready = time.monotonic()
 
-    @contextmanager
-    def timed(self, like: Tensor) -> Iterator[None]:
-        """An exchange from its beginning to its end, unless one has begun before."""
+    def timed(self, exchange: Pending[T], like: Tensor) -> Pending[T]:
+        """As `exchange`, which is measured unless one has begun before: how long it keeps the training, which
+        goes on while it pauses."""
         if self._open:
-            yield
-            return
+            return (yield from exchange)
         self.begin()
-        yield
-        self.end(like)
+        while True:
+            try:
+                next(exchange)
+            except StopIteration as end:
+                self.end(like)
+                found: T = end.value
+                return found
+            paused, waited = time.monotonic(), self._comm.stats.waiting_s
+            yield
+            self._began += time.monotonic() - paused
+            self._ready, self._waited = self._began, self._waited + self._comm.stats.waiting_s - waited
 
     def end(self, like: Tensor) -> None:
         """The exchange is done. `like` is on the device that the group works with."""
@@ -106,8 +115,10 @@ class AutotunedBuffers(CompressedBuffers):
       autotuner: see `AutotunerDriver`. It times exchanges here, unless `begin` was called before.
     """
 
-    def __init__(self, memory: Auto, buffers: Sequence[Sequence[Tensor]], comm: Communicator) -> None:
-        super().__init__(memory, buffers, comm)
+    def __init__(
+        self, memory: Auto, buffers: Sequence[Sequence[Tensor]], comm: Communicator, first_slot: int = 0
+    ) -> None:
+        super().__init__(memory, buffers, comm, first_slot)
         names = [repr(candidate) for candidate in memory.choices]
         self.autotuner = AutotunerDriver(memory.autotuner(self.specs, comm.owners.contributors), names, comm)
 
@@ -118,14 +129,14 @@ class AutotunedBuffers(CompressedBuffers):
     def exchange(self, values: Sequence[Tensor], *, silent: bool = False) -> Pending[list[Update]]:
         for buffer in self.buffers:
             buffer.state.choice = self.autotuner.choice
-        with self.autotuner.timed(values[0]):
-            return (yield from super().exchange(values, silent=silent))
+        exchange = super().exchange(values, silent=silent)
+        return (yield from self.autotuner.timed(exchange, values[0]))
 
 
 def make_buffers(
-    memory: Memory[Any], buffers: Sequence[Sequence[Tensor]], comm: Communicator
+    memory: Memory[Any], buffers: Sequence[Sequence[Tensor]], comm: Communicator, first_slot: int = 0
 ) -> CompressedBuffers:
     """The buffers that `memory` goes in; for arguments see `CompressedBuffers`."""
     if isinstance(memory, Auto):
-        return AutotunedBuffers(memory, buffers, comm)
-    return CompressedBuffers(memory, buffers, comm)
+        return AutotunedBuffers(memory, buffers, comm, first_slot)
+    return CompressedBuffers(memory, buffers, comm, first_slot)

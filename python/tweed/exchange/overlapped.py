@@ -27,6 +27,7 @@ from torch import Tensor
 from tweed.cadence import Cadence, Stop, Turns
 from tweed.cadence.turns import UnderWay
 from tweed.compress import Memory
+from tweed.exchange.autotuner import make_buffers
 from tweed.exchange.cadence_driver import CadenceDriver
 from tweed.exchange.communicator import Communicator
 from tweed.exchange.compressed_buffers import CompressedBuffers
@@ -86,7 +87,7 @@ class OverlappedExchange(BetweenSteps):
         for slices in cut({name: param.shape for name, param in params.items()}, rounds.fragments):
             fragment = Fragment(params, slices, bucket_bytes, memory, rounds.outer)
             self._fragments.append(fragment)
-            self._buffers.append(CompressedBuffers(memory, fragment.groups(), comm, slot))
+            self._buffers.append(make_buffers(memory, fragment.groups(), comm, slot))
             slot += len(fragment.names)
         self._exchanges: dict[int, _Progress] = {}  # of fragments whose update is not known yet
         self._pauses = _PAUSES  # of an exchange: the last one's, which are as many on all ranks

@@ -195,8 +195,9 @@ class BaseRun:
         Between `backward()` and `optimizer.step()` it is the state before that exchange.
 
         Under a strategy with local steps each rank has its own model, optimizer state and run state between
-        exchanges: store all three per rank, or call `finish` first and accept that the round ends there. Under
-        `LocalSteps(delay=...)` all ranks must call it after the same step, as it waits for what is under way.
+        exchanges: store all three per rank, or call `finish` first and accept that the round ends there.
+        Under `LocalSteps(delay=...)` it waits for what is under way, so that all ranks must call it after the
+        same step.
         """
         return {
             "format": FORMAT,

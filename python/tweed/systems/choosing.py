@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from tweed.report.comparison import number
 from tweed.report.notes import Line, find, where
 from tweed.report.study import Section, Table
-from tweed.systems.compression.contenders import LOSSES, NAMED, POWERSGD, place
-from tweed.systems.compression.report import ALL_WORDS
+from tweed.systems.compression.contenders import FAR, LOSSES, NAMED, POWERSGD, place
+from tweed.systems.compression.report import ALL_WORDS, FAR_WORDS
 from tweed.systems.harness.time_to_accuracy import DDP, step_s, trainings
 from tweed.systems.ltp import contenders as ltp
 
@@ -37,6 +37,7 @@ def sections(compressed: Sequence[Line], exchanged: Sequence[Line]) -> list[Sect
     rows = [
         row for rate in ALL_WORDS for loss in LOSSES for row in _network(compressed, exchanged, rate, loss)
     ]
+    rows += _behind_round_trips(compressed)
     return [
         Section("By network", tables=[Table("", head, rows)]),
         Section("By strategy, where nothing is lost", tables=[_strategies(compressed)]),
@@ -55,6 +56,13 @@ def _network(
         steps = _steps_s(exchanged, ltp.Place(loss, round_trip))
         cells = [cell for sides in (OVER, ltp.PEERS) for cell in _over(steps, _first(steps, sides))]
         yield [f"{name}, round trips of {round_trip} ms", *cells]
+
+
+def _behind_round_trips(compressed: Sequence[Line]) -> list[list[str]]:
+    """The row of the link with round trips on which compression was measured; none if it was not."""
+    both = [quickest(compressed, FAR, sides) for sides in (NAMED, PEERS)]
+    cells = [cell for side in both for cell in _cells(compressed, side, FAR)]
+    return [[FAR_WORDS, *cells]] if any(both) else []
 
 
 def _first(seconds: Mapping[str, float], sides: Iterable[str]) -> str | None:

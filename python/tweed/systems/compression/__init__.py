@@ -23,6 +23,8 @@ from tweed.systems.compression.contenders import (
     AUTO,
     DILOCO,
     EVERY,
+    FAR,
+    FAR_SIDES,
     FASTEST,
     LADDER,
     LOCAL,
@@ -76,6 +78,8 @@ def experiment(notes: Notes, quick: bool) -> None:
         return
     for rate in RATES:
         ranks.time(sides, config, rate, _rounds(5, 1.0))
+    far = [side for side in sides if side.key in FAR_SIDES]
+    ranks.time(far, config, FAR, _rounds(5, 1.0))
     # For docs/choosing.md: more networks. TCP brings what is lost, so only the time per step is another one.
     named = [side for side in sides if side.key == DDP or side.key in NAMED]
     for rate, loss in product((*RATES, FASTEST), LOSSES):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from tweed.cadence import LocalSteps
+from tweed.cadence import LocalSteps, Nesterov
 from tweed.compress import Chain, Direct, ErrorFeedback, LowRank, Quantise, Sign, TopK
 from tweed.recipes.named import named_strategy
 from tweed.strategy import Strategy
@@ -18,12 +18,19 @@ RATES, FASTEST = ("10mbit", "100mbit", "1gbit"), "10gbit"
 LOSSES = ("0 %", "0.1 %", "1 %", "3 %")
 POWERSGD = "DDP, PowerSGD"
 DILOCO, OFTEN, SPARSE = "DiLoCo", "DiLoCo, every 8", "SparseLoCo settings"
+#: Fragments, a delay and 4 bits.
+STREAMING = "Streaming DiLoCo settings"
 #: Others' ways to train, DDP first; all the rest is ours.
-PEERS = (DDP, POWERSGD, DILOCO, OFTEN, SPARSE)
+PEERS = (DDP, POWERSGD, DILOCO, OFTEN, SPARSE, STREAMING)
 EVERY, LOCAL, FEW = "every step", "local 8", "local 8, top-k 10 %"
 FED = f"{FEW}, memory"
 SIGNED = f"{LOCAL}, sign, memory"
 FOUR = "local 4, top-k 5 %, memory"
+#: With steps during an exchange.
+LATER = tuple(f"{FOUR}, {more}" for more in ("delay 1", "delay 2", "delay 2, 2 fragments", "delay 4"))
+#: A link with a round trip, and the sides that are timed behind it.
+FAR = "100mbit,rtt=40ms"
+FAR_SIDES = (ALONE, DDP, POWERSGD, OFTEN, DILOCO, STREAMING, FOUR, *LATER)
 #: Parts added one at a time.
 LADDER = (EVERY, LOCAL, SIGNED)
 #: The side that chooses by what it measures of the link, and the one that turns compression off.
@@ -37,6 +44,10 @@ NAMED = {
     FED: "local_top_k(every=8, density=0.1)",
     SIGNED: "local_sign:8",
     FOUR: "local_top_k(every=4, density=0.05)",
+    LATER[0]: "local_top_k(every=4, density=0.05, delay=1)",
+    LATER[1]: "local_top_k(every=4, density=0.05, delay=2)",
+    LATER[2]: "local_top_k(every=4, density=0.05, delay=2, fragments=2)",
+    LATER[3]: "local_top_k(every=4, density=0.05, delay=4)",
     AUTO: "auto(every=8)",
     DILOCO: "diloco(every=32)",
     OFTEN: "diloco(every=8)",
@@ -76,9 +87,16 @@ METHODS = (
     _named(SIGNED, 8),
     Method("local 4, 4 bits, memory", Strategy("difference", LocalSteps(4), _FOUR_BITS), 4),
     _named(FOUR, 4),
+    *(_named(side, 4) for side in LATER),
     # In its first exchanges "auto" tries what it may choose.
     _named(AUTO, 8, warm=8 * 20),
     _named(DILOCO, 32, "adamw"),
     _named(OFTEN, 8, "adamw"),
     _named(SPARSE, 16, "adamw"),
+    Method(
+        STREAMING,
+        Strategy("difference", LocalSteps(32, Nesterov(), delay=4, fragments=4), Direct(Quantise(bits=4))),
+        32,
+        "adamw",
+    ),
 )

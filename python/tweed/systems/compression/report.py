@@ -13,7 +13,20 @@ from tweed.report.comparison import Goal, goals, in_points, number, of_points, o
 from tweed.report.notes import Line, differences, find, values, where
 from tweed.report.plots import STYLES, svg
 from tweed.report.study import Plot, Section, Study, Table
-from tweed.systems.compression.contenders import AUTO, EVERY, FASTEST, LADDER, OFF, PEERS
+from tweed.systems.compression.contenders import (
+    AUTO,
+    DILOCO,
+    EVERY,
+    FAR,
+    FASTEST,
+    FOUR,
+    LADDER,
+    LATER,
+    OFF,
+    OFTEN,
+    PEERS,
+    STREAMING,
+)
 from tweed.systems.harness.time_to_accuracy import (
     ALONE,
     DDP,
@@ -33,9 +46,12 @@ from tweed.systems.harness.time_to_accuracy import (
 #: The seed that trains over other links too.
 SEEN = 0
 HARM = 0.02
+#: So many times as quick as DiLoCo where round trips are long, and since when that is a goal.
+FAR_GAIN, FAR_FIXED = 2.0, "2026-11-28"
 WORDS = {"10mbit": "10 Mbit/s", "100mbit": "100 Mbit/s", "1gbit": "1 Gbit/s"}
 #: Of other pages.
 ALL_WORDS = {**WORDS, FASTEST: "10 Gbit/s"}
+FAR_WORDS = "100 Mbit/s, round trips of 40 ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +81,13 @@ def study(lines: Sequence[Line], wanted: Goals = GOALS) -> Study:
     rates = [rate for rate in WORDS if find(lines, kind="step_times", rate=rate)]
     fixed = [*_verdicts(lines, rates, wanted, 0.0), *_harm(lines), *_formulas(lines)]
     added = goals(_verdicts(lines, rates, wanted, wanted.points), "goal, added after the run")
-    parts = [Section("Goals", tables=[goals(fixed, fixed=wanted.fixed), added])]
+    far = [goals(verdicts, fixed=FAR_FIXED)] if (verdicts := [*_far(lines)]) else []
+    parts = [Section("Goals", tables=[goals(fixed, fixed=wanted.fixed), added, *far])]
     if rates:
         curves = _curves(lines, rates[0], wanted.points)
         plots = [Plot("time", "Accuracy over time at the slowest rate, seed 0", curves)]
         parts += [_times(lines, rates, 0.0, plots), _times(lines, rates, wanted.points), _parts(lines, rates)]
+        parts += [_later(lines, [*rates, FAR])]
     if any(line["kind"] == "training" for line in lines):
         parts += [_accuracies(lines, wanted.points), _bytes(lines)]
     parts += [_checked(lines), Section("To keep in mind", words=[*_words(lines)])]
@@ -119,6 +137,29 @@ def _in_time(lines: Sequence[Line], rate: str, wanted: Goals, points: float) -> 
             yield goal, f"{peer} reaches the target: {steps}", None
         else:
             yield of_ratios(goal, ratios(theirs, ours), 1.0)
+
+
+def _far(lines: Sequence[Line]) -> Iterator[Goal]:
+    """Behind round trips: our quickest side of few values, step by step, beside DiLoCo of as short rounds."""
+    if theirs := find(lines, kind="step_times", side=OFTEN, rate=FAR):
+        timed = where(lines, kind="step_times", rate=FAR)
+        ours = [line for line in timed if line["side"] in (FOUR, *LATER)]
+        first = min(ours, key=lambda line: statistics.median(rounds_s(line)))
+        gains = list(map(operator.truediv, rounds_s(theirs), rounds_s(first)))
+        goal = f"round trips of 40 ms: a step at least {FAR_GAIN:g}× as quick as {OFTEN}'s"
+        yield of_ratios(goal, gains, FAR_GAIN, f": {first['side']}")
+
+
+def _later(lines: Sequence[Line], rates: Sequence[str]) -> Section:
+    """Time per step and accuracy of rounds that overlap."""
+    head = ["", "accuracy", *(f"{WORDS.get(rate, FAR_WORDS)}: ms/step" for rate in rates)]
+    rows = []
+    for side in (ALONE, DDP, OFTEN, DILOCO, STREAMING, FOUR, *LATER):
+        each = [step_s(lines, side, rate) for rate in rates]
+        cells = [number(None if one is None else 1000 * one) for one in each]
+        rows.append([side, _reached(lines, side), *cells])
+    words = ["Ranks take steps while an exchange is under way, where a delay stands in the name."]
+    return Section("Rounds that overlap", words, tables=[Table("", head, rows)])
 
 
 def _harm(lines: Sequence[Line]) -> Iterator[Goal]:
