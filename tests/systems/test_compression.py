@@ -11,7 +11,18 @@ from tweed.report import study
 from tweed.strategy import Strategy
 from tweed.systems.compression import FULL, SEEDS, SYSTEM
 from tweed.systems.compression import report as found_by
-from tweed.systems.compression.contenders import DILOCO, LADDER, METHODS, PEERS, RATES
+from tweed.systems.compression.contenders import (
+    DILOCO,
+    FAR,
+    FOUR,
+    LADDER,
+    METHODS,
+    OFTEN,
+    PEERS,
+    RATES,
+    TEXT,
+    TEXT_PLACES,
+)
 from tweed.systems.harness import time_to_accuracy
 from tweed.systems.harness.time_to_accuracy import ALONE, DDP
 from tweed.systems.harness.training import Config
@@ -130,8 +141,18 @@ def test_sides_are_told_apart_and_the_named_ones_are_there() -> None:
     labels = [side.key for side in METHODS]
     assert len(set(labels)) == len(labels)
     assert {*LADDER, *PEERS, *FULL, ALONE} <= set(labels)
-    peers = ("alone", "ddp", "powersgd")
+    peers = ("alone", "ddp", "bf16", "powersgd")
     assert all(side.how in peers or isinstance(side.how, Strategy) for side in METHODS)
+
+
+def test_a_second_task_and_a_far_link_have_parts_of_their_own() -> None:
+    text = [training(TEXT + side, [(60, 0.5)], seed) for side in (DDP, FOUR) for seed in (0, 1)]
+    text += [step_times(TEXT + side, 0.5, rate) for side in (ALONE, DDP, FOUR) for rate in TEXT_PLACES]
+    far = [step_times(side, 0.02 if side == FOUR else 0.05, FAR) for side in (ALONE, DDP, OFTEN, FOUR)]
+    page = study.markdown(SYSTEM.study([*small(), *far, *text]), "")
+    assert "A second task: time to DDP's accuracy" in page and TEXT not in page
+    assert "at least 2× as quick as DiLoCo, every 8's | 2.50×" in page
+    assert "second task" not in study.markdown(SYSTEM.study(small()), "")
 
 
 def test_periods_are_whole_rounds_of_the_cadence() -> None:

@@ -34,6 +34,9 @@ from tweed.systems.compression.contenders import (
     OFF,
     RATES,
     SIGNED,
+    TEXT_METHODS,
+    TEXT_PLACES,
+    TEXT_TASK,
     WORKERS,
     place,
 )
@@ -49,6 +52,8 @@ SEEDS = range(5)
 GRIDS = {"sgd": Grid(0.1, 2.0), "adamw": Grid(0.002, 2.0)}
 #: Sides that train behind slow links too, with seed 0: the measured times beside the computed ones.
 FULL = (DDP, LOCAL, SIGNED, DILOCO)
+#: Of the second task: steps of a search, and seeds.
+TEXT_SEARCHED, TEXT_SEEDS = 128, range(2)
 #: Except that DDP stops early at the slowest, where a step of it takes a second.
 EARLY = 128
 
@@ -56,8 +61,9 @@ EARLY = 128
 def experiment(notes: Notes, quick: bool) -> None:
     """Searches learning rates, times steps behind links, and trains with five seeds.
 
-    Cost: some two and a half hours of two cores: 21 sides train about fifteen times each, some 15 seconds a
-    time with no network between ranks; 40 minutes behind slow links. Only the latter needs a quiet machine.
+    Cost: some three hours of two cores: 27 sides train about fifteen times each, some 15 seconds a time with
+    no network between ranks; 40 minutes behind slow links, which alone need a quiet machine. The second task
+    takes three more hours.
     Quick: one minute.
     """
     testbed.preload("tweed.systems.harness.training", "tweed.train.tasks.fashion_mnist")
@@ -94,6 +100,19 @@ def experiment(notes: Notes, quick: bool) -> None:
         for side in [side for side in sides if side.key in FULL]:
             slow = (side.key, rate) == (DDP, RATES[0])
             ranks.train([side], replace(config, stop=EARLY if slow else None), rate)
+    _on_text(ranks)
+
+
+def _on_text(ranks: Ranks) -> None:
+    """The second task: fewer sides and seeds, as a training takes minutes."""
+    config, lines = Config(TEXT_TASK, batch=8), ranks.notes.lines
+    for side in TEXT_METHODS[1:]:
+        ranks.search(side, GRIDS["adamw"], replace(config, steps=TEXT_SEARCHED))
+    sides = [replace(side, lr=best_lr(lines, side.key) or GRIDS["adamw"].first) for side in TEXT_METHODS]
+    for place_of_text in TEXT_PLACES:
+        ranks.time(sides, config, place_of_text, _rounds(3, 4.0))
+    for seed in TEXT_SEEDS:
+        ranks.train(sides[1:], replace(config, seed=seed))
 
 
 def _rounds(count: int, seconds: float) -> benchmark.Config:

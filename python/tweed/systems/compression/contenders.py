@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from tweed.cadence import LocalSteps, Nesterov
@@ -16,12 +17,12 @@ WORKERS = 4
 RATES, FASTEST = ("10mbit", "100mbit", "1gbit"), "10gbit"
 #: Packets that are lost, for docs/choosing.md.
 LOSSES = ("0 %", "0.1 %", "1 %", "3 %")
-POWERSGD = "DDP, PowerSGD"
+POWERSGD, BF16 = "DDP, PowerSGD", "DDP, bf16"
 DILOCO, OFTEN, SPARSE = "DiLoCo", "DiLoCo, every 8", "SparseLoCo settings"
 #: Fragments, a delay and 4 bits.
 STREAMING = "Streaming DiLoCo settings"
 #: Others' ways to train, DDP first; all the rest is ours.
-PEERS = (DDP, POWERSGD, DILOCO, OFTEN, SPARSE, STREAMING)
+PEERS = (DDP, BF16, POWERSGD, DILOCO, OFTEN, SPARSE, STREAMING)
 EVERY, LOCAL, FEW = "every step", "local 8", "local 8, top-k 10 %"
 FED = f"{FEW}, memory"
 SIGNED = f"{LOCAL}, sign, memory"
@@ -30,7 +31,7 @@ FOUR = "local 4, top-k 5 %, memory"
 LATER = tuple(f"{FOUR}, {more}" for more in ("delay 1", "delay 2", "delay 2, 2 fragments", "delay 4"))
 #: A link with a round trip, and the sides that are timed behind it.
 FAR = "100mbit,rtt=40ms"
-FAR_SIDES = (ALONE, DDP, POWERSGD, OFTEN, DILOCO, STREAMING, FOUR, *LATER)
+FAR_SIDES = (ALONE, DDP, BF16, POWERSGD, OFTEN, DILOCO, STREAMING, FOUR, *LATER)
 #: Parts added one at a time.
 LADDER = (EVERY, LOCAL, SIGNED)
 #: The side that chooses by what it measures of the link, and the one that turns compression off.
@@ -54,6 +55,11 @@ NAMED = {
     SPARSE: "local_top_k(every=16, density=0.03, bits=2)",
 }
 
+#: A second task, a transformer on text, and the links behind which it is timed. Its sides are those of the
+#: first one, with this before their keys, and all with AdamW.
+TEXT, TEXT_TASK, TEXT_PLACES = "text: ", "shakespeare-large", ("10mbit,rtt=40ms", FAR)
+TEXT_SIDES = (ALONE, DDP, BF16, POWERSGD, OFTEN, STREAMING, FED, SIGNED, FOUR, *LATER[:2])
+
 
 def place(rate: str, loss: str) -> str:
     """Where sides have turns, as notes have it: rates of `RATES` go by their names where nothing is lost."""
@@ -71,6 +77,7 @@ _FOUR_BITS = ErrorFeedback(Quantise(bits=4, nearest=True))
 METHODS = (
     Method(ALONE, "alone"),
     Method(DDP, "ddp"),
+    Method(BF16, "bf16"),
     Method(POWERSGD, "powersgd", warm=4),
     _named(EVERY),
     Method("8 bits", Strategy(compress=ErrorFeedback(Quantise(bits=8, nearest=True)))),
@@ -99,4 +106,7 @@ METHODS = (
         32,
         "adamw",
     ),
+)
+TEXT_METHODS = tuple(
+    replace(side, key=TEXT + side.key, optimizer="adamw") for side in METHODS if side.key in TEXT_SIDES
 )

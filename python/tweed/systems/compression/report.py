@@ -26,6 +26,8 @@ from tweed.systems.compression.contenders import (
     OFTEN,
     PEERS,
     STREAMING,
+    TEXT,
+    TEXT_PLACES,
 )
 from tweed.systems.harness.time_to_accuracy import (
     ALONE,
@@ -52,6 +54,7 @@ WORDS = {"10mbit": "10 Mbit/s", "100mbit": "100 Mbit/s", "1gbit": "1 Gbit/s"}
 #: Of other pages.
 ALL_WORDS = {**WORDS, FASTEST: "10 Gbit/s"}
 FAR_WORDS = "100 Mbit/s, round trips of 40 ms"
+_WORDS = {**ALL_WORDS, FAR: FAR_WORDS, TEXT_PLACES[0]: "10 Mbit/s, round trips of 40 ms"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,7 @@ GOALS = Goals("2026-11-23", {"10mbit": 0.8, "100mbit": 0.8, "1gbit": 0.9}, point
 
 def study(lines: Sequence[Line], wanted: Goals = GOALS) -> Study:
     """The report of the notes' lines."""
+    lines, of_text = _by_task(lines)
     rates = [rate for rate in WORDS if find(lines, kind="step_times", rate=rate)]
     fixed = [*_verdicts(lines, rates, wanted, 0.0), *_harm(lines), *_formulas(lines)]
     added = goals(_verdicts(lines, rates, wanted, wanted.points), "goal, added after the run")
@@ -90,9 +94,33 @@ def study(lines: Sequence[Line], wanted: Goals = GOALS) -> Study:
         parts += [_later(lines, [*rates, FAR])]
     if any(line["kind"] == "training" for line in lines):
         parts += [_accuracies(lines, wanted.points), _bytes(lines)]
+    parts += _on_text(of_text)
     parts += [_checked(lines), Section("To keep in mind", words=[*_words(lines)])]
     lead = "Four workers on slow links: compressors, memories and cadences beside DDP on Gloo."
     return Study("Send less, less often", lead, parts)
+
+
+def _by_task(lines: Sequence[Line]) -> tuple[list[Line], list[Line]]:
+    """The lines of the first task, and of the second, whose sides have the same names now."""
+    first = [line for line in lines if not str(line.get("side")).startswith(TEXT)]
+    second = [line for line in lines if str(line.get("side")).startswith(TEXT)]
+    return first, [{**line, "side": line["side"].removeprefix(TEXT)} for line in second]
+
+
+def _on_text(lines: Sequence[Line]) -> list[Section]:
+    """What holds for the second task; nothing before it was measured."""
+    rates = [rate for rate in TEXT_PLACES if find(lines, kind="step_times", rate=rate)]
+    if not (rates and trainings(lines, DDP)):
+        return []
+    times_, learned = _times(lines, rates, 0.0), _accuracies(lines, GOALS.points)
+    words = [
+        "A transformer of 1.8 million parameters that predicts characters, with AdamW. Accuracy is the share "
+        "of characters that are predicted right; which side keeps DDP's is another question here."
+    ]
+    return [
+        Section("A second task: time to DDP's accuracy", [*words, *times_.words], tables=times_.tables),
+        Section("A second task: what is learned", tables=learned.tables),
+    ]
 
 
 def _sides(lines: Sequence[Line]) -> list[str]:
@@ -152,7 +180,7 @@ def _far(lines: Sequence[Line]) -> Iterator[Goal]:
 
 def _later(lines: Sequence[Line], rates: Sequence[str]) -> Section:
     """Time per step and accuracy of rounds that overlap."""
-    head = ["", "accuracy", *(f"{WORDS.get(rate, FAR_WORDS)}: ms/step" for rate in rates)]
+    head = ["", "accuracy", *(f"{_WORDS[rate]}: ms/step" for rate in rates)]
     rows = []
     for side in (ALONE, DDP, OFTEN, DILOCO, STREAMING, FOUR, *LATER):
         each = [step_s(lines, side, rate) for rate in rates]
@@ -193,7 +221,7 @@ def _times(lines: Sequence[Line], rates: Sequence[str], points: float, plots: Se
     below = points / 100
     goal = target(lines, below)
     head = ["", "steps to it"]
-    head += [f"{WORDS[rate]}: {what}" for rate in rates for what in ("ms/step", "time (s)", "sooner")]
+    head += [f"{_WORDS[rate]}: {what}" for rate in rates for what in ("ms/step", "time (s)", "sooner")]
     rows = []
     for side in [*_sides(lines), ALONE]:
         cells = [_steps(lines, side, goal)]
@@ -207,7 +235,7 @@ def _times(lines: Sequence[Line], rates: Sequence[str], points: float, plots: Se
     table = Table("", head, rows)
     if points:
         return Section(f"Time to {points:g} points below DDP's accuracy", words, tables=[table])
-    words += [f"{WORDS[rate]}: possible gain {number(possible(lines, rate))}×." for rate in rates]
+    words += [f"{_WORDS[rate]}: possible gain {number(possible(lines, rate))}×." for rate in rates]
     return Section("Time to DDP's accuracy", words, plots, [table])
 
 

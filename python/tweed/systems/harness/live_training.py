@@ -69,7 +69,7 @@ class Ranks:
 
     def time(self, sides: Sequence[Method], config: Config, rate: str, rounds: benchmark.Config) -> None:
         """Lines of kind "step_times": all sides in turns behind links of `rate`."""
-        if self.notes.has(kind="step_times", rate=rate):
+        if self.notes.has(kind="step_times", rate=rate, side=sides[0].key):
             return
         self.notes.log(f"{rate}: all sides in turns")
         timed = self._run(training.time_steps, rate, sides, config, rounds)

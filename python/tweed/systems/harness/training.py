@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
@@ -27,8 +28,8 @@ from tweed.testbed import sent_bytes
 from tweed.train.shard import Shard, cosine, optimizer_step, set_lr
 from tweed.train.tasks.base import adamw, sgd
 
-#: What stands beside a strategy: torch's DDP on Gloo, with its PowerSGD hook, or no exchange at all.
-Peer = Literal["ddp", "powersgd", "alone"]
+#: What stands beside a strategy: torch's DDP on Gloo, with its hooks for 16 bits or PowerSGD, or no exchange.
+Peer = Literal["ddp", "bf16", "powersgd", "alone"]
 #: Of torch's hook: rank of its matrices, and steps before it begins (it wants 2 or more).
 POWERSGD_RANK, POWERSGD_BEGINS = 4, 2
 
@@ -184,6 +185,8 @@ class _Trainer:
         if how == "alone":
             return self._model
         module = DistributedDataParallel(self._model)
+        if how == "bf16":
+            module.register_comm_hook(None, bf16_compress_hook)
         if how == "powersgd":
             state = PowerSGDState(None, POWERSGD_RANK, POWERSGD_BEGINS)
             module.register_comm_hook(state, powerSGD_hook)
@@ -253,8 +256,8 @@ class _Trainer:
             return _mean(stats.bytes_packed if packs else stats.bytes_exchanged) / self.done
         if self.method.how == "powersgd":
             return None
-        gives = self.method.how == "ddp"
-        return float(gives * sum(4 * param.numel() for param in self._model.parameters()))
+        each = {"ddp": 4.0, "bf16": 2.0}.get(str(self.method.how), 0.0)
+        return each * sum(param.numel() for param in self._model.parameters())
 
 
 def _slowest(seconds: float) -> float:

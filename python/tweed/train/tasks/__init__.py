@@ -38,6 +38,9 @@ TASKS = {
     "fashion-mnist": Row("a small CNN on pictures of clothes", "fashion-mnist", 500, 32, 0.05, 10_000, 0.02),
     "digits": Row("a perceptron on small pictures of digits", "digits", 300, 16, 0.05, 359, 0.002),
     "shakespeare": Row("a small transformer on characters", "shakespeare", 1_500, 16, 0.003, 1_000, 0.03),
+    "shakespeare-large": Row(
+        "a transformer of 1.8 million parameters on characters", "shakespeare", 500, 8, 0.001, 1_000, 0.2
+    ),
 }
 
 

@@ -1,9 +1,12 @@
-"""Shakespeare: a transformer that predicts the next character, two layers, some 115,000 parameters.
+"""Shakespeare: a transformer that predicts the next character: two layers, some 115,000 parameters.
 
-Shapes: B batch, L characters, D width, H heads.
+A larger one has four layers and 1.8 million. Shapes: B batch, L characters, D width, H heads.
 """
 
 from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,25 +17,32 @@ from torch import Tensor, nn
 from tweed.data import Arrays
 from tweed.train.tasks.base import Task, adamw
 
-WIDTH = 64
-HEADS = 4
-LAYERS = 2
+
+class Size(NamedTuple):
+    """Of a transformer."""
+
+    width: int
+    heads: int
+    layers: int
+
+
+SMALL, LARGE = Size(64, 4, 2), Size(192, 6, 4)
 
 
 class _Block(nn.Module):
     """Attention to earlier characters, then a perceptron, each added to its input."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: Size) -> None:
         super().__init__()
-        self.norms = nn.ModuleList([nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)])
-        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
-        self.out = nn.Linear(WIDTH, WIDTH)
-        self.perceptron = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
+        width = size.width
+        self._heads = (3, size.heads, width // size.heads)
+        self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.perceptron = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def _attend(self, x: Tensor) -> Tensor:
-        split = (
-            self.qkv(x).unflatten(-1, (3, HEADS, WIDTH // HEADS)).permute(2, 0, 3, 1, 4)
-        )  # [3, B, H, L, D/H]
+        split = self.qkv(x).unflatten(-1, self._heads).permute(2, 0, 3, 1, 4)  # [3, B, H, L, D/H]
         mixed = F.scaled_dot_product_attention(split[0], split[1], split[2], is_causal=True)
         joined: Tensor = self.out(mixed.transpose(1, 2).flatten(-2))
         return joined
@@ -44,14 +54,15 @@ class _Block(nn.Module):
 
 
 class _Model(nn.Module):
-    def __init__(self, alphabet: int, length: int) -> None:
+    def __init__(self, size: Size, alphabet: int, length: int) -> None:
         super().__init__()
-        self.letters = nn.Embedding(alphabet, WIDTH)
-        self.places = nn.Parameter(torch.empty(length, WIDTH))
+        self.letters = nn.Embedding(alphabet, size.width)
+        self.places = nn.Parameter(torch.empty(length, size.width))
         for table in (self.letters.weight, self.places):
             nn.init.normal_(table, std=0.02)
-        self.blocks = nn.Sequential(*(_Block() for _ in range(LAYERS)), nn.LayerNorm(WIDTH))
-        self.scores = nn.Linear(WIDTH, alphabet)
+        blocks = [_Block(size) for _ in range(size.layers)]
+        self.blocks = nn.Sequential(*blocks, nn.LayerNorm(size.width))
+        self.scores = nn.Linear(size.width, alphabet)
 
     def forward(self, codes: Tensor) -> Tensor:  # [B, L] to [B, alphabet, L]
         x = self.letters(codes) + self.places[: codes.shape[1]]
@@ -59,12 +70,12 @@ class _Model(nn.Module):
         return scores.transpose(1, 2)
 
 
-def _model(arrays: Arrays) -> nn.Module:
-    return _Model(arrays.classes, arrays.train.x.shape[1])
+def _model(size: Size, arrays: Arrays) -> nn.Module:
+    return _Model(size, arrays.classes, arrays.train.x.shape[1])
 
 
 def _inputs(x: NDArray[np.uint8]) -> Tensor:
     return torch.from_numpy(x.astype(np.int64))
 
 
-TASK = Task(_model, _inputs, adamw)
+TASK, LARGE_TASK = (Task(partial(_model, size), _inputs, adamw) for size in (SMALL, LARGE))
