@@ -18,6 +18,7 @@ from tweed.recipes.by_rounds import (
     local_steps,
     local_top_k,
     ofedqit,
+    overlapped_top_k,
     qsparse_local,
 )
 from tweed.recipes.hub import (
@@ -67,6 +68,7 @@ __all__ = [
     "mlfabric",
     "ofedqit",
     "ordered_gradient",
+    "overlapped_top_k",
     "powersgd",
     "qsparse_local",
     "quantised",
@@ -86,6 +88,7 @@ RECIPES: tuple[Callable[..., Strategy], ...] = (
     auto,
     local_sign,
     local_top_k,
+    overlapped_top_k,
     cser,
     csea,
     cser_pl,

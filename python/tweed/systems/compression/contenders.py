@@ -45,7 +45,7 @@ NAMED = {
     FED: "local_top_k(every=8, density=0.1)",
     SIGNED: "local_sign:8",
     FOUR: "local_top_k(every=4, density=0.05)",
-    LATER[0]: "local_top_k(every=4, density=0.05, delay=1)",
+    LATER[0]: "overlapped_top_k",
     LATER[1]: "local_top_k(every=4, density=0.05, delay=2)",
     LATER[2]: "local_top_k(every=4, density=0.05, delay=2, fragments=2)",
     LATER[3]: "local_top_k(every=4, density=0.05, delay=4)",

@@ -19,7 +19,7 @@ from tweed.train.tasks.base import Task, adamw
 
 
 class Size(NamedTuple):
-    """Of a transformer."""
+    """The size of a transformer: its width, attention heads and layers."""
 
     width: int
     heads: int
