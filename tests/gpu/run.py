@@ -26,6 +26,8 @@ from tweed.testbed import Event, Failed, Ranks, Said, say
 
 #: After so long a collective call fails; after so long without news a case hangs, and its ranks are ended.
 CALL_S, CASE_S = 8.0, 25.0
+#: Errors after which a process can do no more on its GPU.
+BROKEN = ("CUDA error", "NCCL error")
 LATE = "the time of the part was over"
 
 
@@ -88,7 +90,7 @@ def _difference(mine: Tensor, true: Tensor) -> str:
 def _outcomes(
     part: Part, cases: Sequence[str], device: str, backend: str, ends: float
 ) -> Iterator[tuple[str, list[Outcome]]]:
-    """Case by case. After one that hangs or kills a rank, new ranks go on with the next one."""
+    """Case by case. After one that hangs, kills a rank or breaks it, new ranks go on with the next one."""
     size, left = part.ranks, list(cases)
     while left and time.monotonic() < ends:
         with (
@@ -111,8 +113,9 @@ def _heard(ranks: Ranks, number: int, ends: float) -> Iterator[list[Outcome]]:
                 if isinstance(event, Said):
                     heard[event.rank].append(event.value)
             why = _trouble(events, ranks, ends)
-        yield [said[place] if len(said) > place else Outcome(failed=why) for said in heard]
-        if why:
+        by_rank = [said[place] if len(said) > place else Outcome(failed=why) for said in heard]
+        yield by_rank
+        if why or any(word in one.failed for one in by_rank for word in BROKEN):
             return
 
 
@@ -130,16 +133,19 @@ def _cases(
     rank: int, size: int, check: Check, cases: Sequence[str], device: str, backend: str, folder: str
 ) -> None:
     """On a rank: tells the launcher of each case."""
-    # NCCL refuses two ranks on one GPU of one host, so each says that it is another host; they meet over TCP.
+    if device == "cpu":  # or FSDP2 takes the GPU, whatever the model is on
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     tweed.torch.register()  # torch does, unless tweed is a mere folder on the path
+    # NCCL refuses two ranks on one GPU of one host, so each says that it is another host; they meet over TCP.
     os.environ |= {"NCCL_HOSTID": str(rank), "NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"}
     for place, case in enumerate(cases):
         store = dist.FileStore(f"{folder}/{place}", size)
         try:
             with _group(backend, store, rank, size):
-                say(Outcome(list(numbers(check(case, rank, size, torch.device(device))))))
+                outcome = Outcome(list(numbers(check(case, rank, size, torch.device(device)))))
         except Exception as error:  # noqa: BLE001 whatever a case raises is what is to be found
-            say(Outcome(failed=traceback.format_exc(), refused=isinstance(error, UsageError)))
+            outcome = Outcome(failed=traceback.format_exc(), refused=isinstance(error, UsageError))
+        say(outcome)
         store.set(f"{rank} is through", "")
         store.wait([f"{peer} is through" for peer in range(size)], timedelta(days=1))  # the launcher ends it
 

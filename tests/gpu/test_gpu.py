@@ -40,18 +40,21 @@ def misbehaves(case: str, rank: int, size: int, device: torch.device) -> Any:
         raise StrategyError("not this")
     if rank == 1 and case == "hangs":
         threading.Event().wait()
+    if rank == 1 and case == "breaks":
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
     if rank == 1 and case == "dies":
         os.kill(os.getpid(), signal.SIGKILL)
     return [1.0, os.getpid() if case == "differs" else 2.0]
 
 
 def test_a_case_that_goes_wrong_is_a_row_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "CASE_S", 1.0)
-    cases = ("raises", "works", "hangs", "refuses", "dies", "differs", "goes on")
+    monkeypatch.setattr(run, "CASE_S", 4.0)
+    cases = ("raises", "works", "hangs", "refuses", "dies", "breaks", "differs", "goes on")
     part = Part("odd", misbehaves, cases, (), 1.0, ("",))
     found = {row.case: row for row in run.rows(part, cases, "cpu", 60.0)}
     assert [found[case].word for case in cases] == [
-        table.FAILED, table.OK, table.FAILED, table.REFUSED, table.FAILED, table.DIFFERS, table.OK,
+        table.FAILED, table.OK, table.FAILED, table.REFUSED, table.FAILED, table.FAILED,
+        table.DIFFERS, table.OK,
     ]  # fmt: skip
     assert "so it is" in found["raises"].log
     assert "hangs" in found["hangs"].log and "SIGKILL" in found["dies"].log
