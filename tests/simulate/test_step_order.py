@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tweed.errors import UsageError
-from tweed.order import BoundedDelay, ByLayer, Credit, FirstIn, Prophet, bursts
+from tweed.order import BoundedDelay, ByLayer, Credit, CreditTuner, FirstIn, Prophet, bursts
 from tweed.simulate import models
 from tweed.simulate.step_order import Gradient, Wire, iterate, planned, released
 from tweed.simulate.workload import Layer, Workload
@@ -98,6 +98,30 @@ def test_on_known_models_no_order_loses_to_whole_tensors_first_in(make: Any, gbi
     prophet = Prophet(bursts([layer.ready_s for layer in profile]), wire.message_s)
     for order in (Credit(4_000_000), prophet):
         assert iterate(order, profile, wire, piece_bytes=500_000).seconds < first
+
+
+@pytest.mark.parametrize("measured", [0.8, 1.2])
+def test_prophet_loses_little_by_a_rate_that_is_measured_wrongly(measured: float) -> None:
+    profile, wire = released(models.resnet50(64), 2**22), Wire(3e9 / 8, 50e-6, 300e-6)
+    order = Prophet(bursts([layer.ready_s for layer in profile]), wire.message_s)
+    told, true = (
+        iterate(order, profile, wire, piece_bytes=500_000, measured=share).seconds
+        for share in (measured, 1.0)
+    )
+    assert told < 1.03 * true
+
+
+@pytest.mark.parametrize("gbit", [1.0, 10.0])
+def test_a_window_is_tuned_within_some_fifteen_trials(gbit: float) -> None:
+    profile, wire = released(models.resnet50(64), 2**22), Wire(gbit * 125e6, 50e-6, 300e-6)
+    tuner = CreditTuner(steps=1)
+    state, tried = tuner.start(), []
+    while not tried or tried[-1] != state.setting:
+        tried.append(state.setting)
+        took = iterate(Credit(tried[-1].window_bytes), profile, wire, piece_bytes=tried[-1].piece_bytes)
+        state = tuner.handle(took.seconds, state)
+    assert len(tried) <= 16
+    assert state.measured_s[state.setting] < state.measured_s[tuner.first]
 
 
 def test_the_list_of_a_plan_has_each_piece_once() -> None:
