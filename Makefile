@@ -23,7 +23,7 @@ READY := .venv/.ready.stamp
 
 SECONDS := 60
 
-.PHONY: help demo test soak ray-test integrations flower wheel check check-rust check-python loom sanitize sanitize-quick fuzz bench torch-suite programs first-hour site build lock format clean
+.PHONY: help demo test soak ray-test integrations flower wheel check check-rust check-python loom sanitize sanitize-quick fuzz bench torch-suite programs gpu-check first-hour site build lock format clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -89,6 +89,12 @@ torch-suite: $(READY) ## Run torch's distributed_test over tweed and Gloo; rewri
 programs: $(READY) ## Run programs and features over Gloo and over tweed, in turn; rewrite docs/programs.md
 	rm -f tests/programs/results.jsonl
 	OMP_NUM_THREADS=1 python -m tests.programs
+
+# A machine with a GPU may have neither Rust nor a network: where the extension module is, nothing is built.
+gpu-check: export PYTHONPATH := python
+gpu-check: export OMP_NUM_THREADS := 1
+gpu-check: $(if $(wildcard python/tweed/_core*.so),,$(READY)) ## Run on one GPU all that is written for CUDA tensors, beside Gloo and NCCL: eight minutes at most
+	$(or $(wildcard .venv/bin/python),$(PYTHON)) -m tests.gpu
 
 wheel: $(READY) ## Build the wheel into dist/, and run the README's example from it in an empty environment without a compiler
 	@tools/wheel.sh

@@ -15,7 +15,7 @@ DOCS = ROOT / "docs"
 #: Sections, by what a reader wants, and their pages in order. Pages that are in none are of systems.
 SECTIONS = {
     "Start": ["wheels", "train", "footguns", "settings", "errors", "status"],
-    "Choose": ["choosing", "compression", "composition", "plan", "topology"],
+    "Choose": ["choosing", "compression", "composition", "plan", "topology", "gradient_order"],
     "Two machines": ["two-machines", "doctor", "security", "metrics", "deadlines", "faults", "testbed"],
     "Trainers": ["frameworks", "programs"],
     "Members": ["elastic"],

@@ -95,7 +95,7 @@ class Encoder:
         """What all others decode. `value` stays as it is."""
         turn = Turn(self.spec, self.step, rank=self.rank, size=self.size)
         self.step += 1
-        out = torch.zeros(self.spec.numel)
+        out = torch.zeros_like(value)
         if isinstance(self.method, Rounds):
             self._in_rounds(value.clone(), turn, out, error)
             return out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import pytest
@@ -12,13 +13,17 @@ from hypothesis import strategies as st
 from tweed.errors import UsageError
 from tweed.order import (
     BoundedDelay,
+    Burst,
+    ByLayer,
     Committed,
+    Credit,
     Drop,
     Ended,
     FirstIn,
     NewestFirst,
     Offered,
     Order,
+    Prophet,
     Reserved,
     Send,
     ShortestFirst,
@@ -29,6 +34,7 @@ from tweed.order import (
 Part = Order[Any]
 TABLE: list[Part] = [
     FirstIn(), FirstIn(3), NewestFirst(), ShortestFirst(2), BoundedDelay(0), BoundedDelay(4, at_once=2),
+    ByLayer(), ByLayer(3), Credit(10), Credit(1), Prophet((Burst(0, math.inf),), window_bytes=10),
 ]  # fmt: skip
 every_order = pytest.mark.parametrize("order", TABLE, ids=repr)
 #: Offered one after the other: bytes, and how many versions old.
@@ -79,7 +85,9 @@ def test_all_that_is_offered_is_sent_or_dropped_a_few_at_once(order: Part, batch
         walk.offer(key, numbytes, walk.version - age)
         if pick.random() < 0.5:
             walk.decisions()
-            assert len(walk.under_way) <= order.at_once  # type: ignore[attr-defined]
+            assert len(walk.under_way) <= getattr(order, "at_once", math.inf)
+            sent_bytes = [transfer.numbytes for transfer in walk.under_way.values()]
+            assert len(sent_bytes) <= 1 or sum(sent_bytes) <= getattr(order, "window_bytes", math.inf)
     for _ in range(2 * len(batch) + 1):
         walk.decisions()
         if walk.under_way:
@@ -207,7 +215,8 @@ def test_what_was_reserved_and_does_not_come_holds_nobody_up() -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: FirstIn(0), lambda: BoundedDelay(-1), lambda: BoundedDelay(3, at_once=0)]
+    "make",
+    [lambda: FirstIn(0), lambda: BoundedDelay(-1), lambda: BoundedDelay(3, at_once=0), lambda: Credit(0)],
 )
 def test_what_cannot_be_is_refused(make: Any) -> None:
     with pytest.raises(UsageError):

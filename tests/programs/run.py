@@ -86,7 +86,7 @@ def _forked(row: Row, backend: str) -> Outcome:
 
 def _first_steps(rank: int, size: int, name: str) -> list[float]:
     step = _program(rank, size, name)
-    return [value for _ in range(FIRST) for value in _numbers(step())]
+    return [value for _ in range(FIRST) for value in numbers(step())]
 
 
 def _program(rank: int, size: int, name: str) -> Callable[[], Any]:
@@ -140,12 +140,12 @@ def _timed(step: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def _numbers(found: Any) -> Iterator[float]:
+def numbers(found: Any) -> Iterator[float]:
     match found:
         case Tensor():
             yield from found.detach().double().flatten().tolist()
         case list() | tuple():
-            yield from itertools.chain.from_iterable(map(_numbers, found))
+            yield from itertools.chain.from_iterable(map(numbers, found))
         case None:
             pass
         case _:

@@ -30,12 +30,14 @@ class Transfer:
       base_version: the model's version that it was computed on.
       rate: of the slowest link that it takes, in bytes per second, as measured; where nobody measures, it is
         the same for all.
+      layer: of whose parameters it is; the next forward pass needs layer 0 first.
     """
 
     key: Hashable
     numbytes: int
     base_version: int = 0
     rate: float = 1.0
+    layer: int = 0
 
     @property
     def seconds(self) -> float:
@@ -79,7 +81,12 @@ class Committed:
     version: int
 
 
-Event = Offered | Reserved | Withdrawn | Ended | Committed
+@dataclass(frozen=True, slots=True)
+class AllOffered:
+    """The backward pass has ended: until the next one nothing more is offered, and so nothing more urgent."""
+
+
+Event = Offered | Reserved | Withdrawn | Ended | Committed | AllOffered
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tweed.errors import UsageError
 from tweed.order.backlog import Backlog
-from tweed.order.base import Committed, Drop, Ended, Event, Offered, Reserved, Send, Transfer
+from tweed.order.base import Committed, Drop, Ended, Event, Offered, Reserved, Send, Transfer, Withdrawn
 
 
 class _Level(IntEnum):
@@ -165,7 +165,7 @@ class BoundedDelay:
             state.under_way.pop(event.key, None)
         elif isinstance(event, Committed):
             state.version = event.version
-        else:
+        elif isinstance(event, Withdrawn):
             state.leave(event.key)
         return state
 

@@ -1,13 +1,14 @@
-"""Whatever waits goes by one rank: first in, newest first, shortest first."""
+"""Whatever waits goes by one rank: first in, newest first, shortest first, by layer."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from tweed.errors import UsageError
-from tweed.order.base import Committed, Ended, Event, Offered, Reserved, Send, Transfer
+from tweed.order.base import Ended, Event, Offered, Send, Transfer, Withdrawn
 
 
 @dataclass(slots=True)
@@ -15,20 +16,87 @@ class Queue:
     """A state.
 
     Attributes:
-      heap: rank, number of the offer, key; also of those that no longer wait.
+      heap: rank, number of the offer, transfer; also of those that no longer wait.
       waiting: number of the offer by key.
-      under_way: keys.
+      under_way: bytes by key.
+      bytes_under_way: the sum of these.
       offers: so far.
     """
 
-    heap: list[tuple[float, int, Hashable]] = field(default_factory=list)
+    heap: list[tuple[float, int, Transfer]] = field(default_factory=list)
     waiting: dict[Hashable, int] = field(default_factory=dict)
-    under_way: set[Hashable] = field(default_factory=set)
+    under_way: dict[Hashable, int] = field(default_factory=dict)
+    bytes_under_way: int = 0
     offers: int = 0
+
+    def join(self, transfer: Transfer, rank: float) -> None:
+        """It waits from now on."""
+        self.offers += 1
+        self.waiting[transfer.key] = self.offers
+        heapq.heappush(self.heap, (rank, self.offers, transfer))
+        if len(self.heap) > 2 * len(self.waiting) + 64:  # most no longer wait
+            self.heap = [item for item in self.heap if self.waiting.get(item[2].key) == item[1]]
+            heapq.heapify(self.heap)
+
+    def first(self) -> Transfer | None:
+        """The transfer of the lowest rank that waits."""
+        while self.heap:
+            _, number, transfer = self.heap[0]
+            if self.waiting.get(transfer.key) == number:
+                return transfer
+            heapq.heappop(self.heap)
+        return None
+
+    def send(self, transfer: Transfer) -> Send:
+        """It waits no longer, and is under way."""
+        del self.waiting[transfer.key]
+        self.under_way[transfer.key] = transfer.numbytes
+        self.bytes_under_way += transfer.numbytes
+        return Send(transfer.key)
+
+    def end(self, key: Hashable) -> None:
+        """It is no longer under way."""
+        self.bytes_under_way -= self.under_way.pop(key, 0)
+
+
+State = TypeVar("State", bound=Queue)
+
+
+class Ranked(Generic[State]):
+    """What waits goes by its rank, as soon as there is room for it. Nothing is ever dropped, so nothing needs
+    to be reserved.
+
+    Cost: an event takes time that grows with the logarithm of those that wait.
+    """
+
+    __slots__ = ()
+
+    def rank(self, transfer: Transfer) -> float:
+        """The lowest goes first; of two alike, the first that was offered."""
+        return 0.0
+
+    def has_room(self, transfer: Transfer, state: State, now: float) -> bool:
+        """Whether it may be sent now, beside those under way."""
+        raise NotImplementedError
+
+    def handle(self, event: Event, state: State, now: float) -> State:
+        if isinstance(event, Offered):
+            state.join(event.transfer, self.rank(event.transfer))
+        elif isinstance(event, Ended):
+            state.end(event.key)
+        elif isinstance(event, Withdrawn):
+            state.waiting.pop(event.key, None)
+        return state
+
+    def poll(self, state: State, now: float) -> tuple[Send | None, State]:
+        first = state.first()
+        if first is None or not self.has_room(first, state, now):
+            return None, state
+        return state.send(first), state
 
 
 @dataclass(frozen=True, slots=True)
-class FirstIn:
+class FirstIn(Ranked[Queue]):
     """What was offered first goes first.
 
     Args:
@@ -44,36 +112,11 @@ class FirstIn:
         if self.at_once < 1:
             raise UsageError(f"{self!r}: at_once is to be at least 1")
 
-    def rank(self, transfer: Transfer) -> float:
-        """The lowest goes first; of two alike, the first that was offered."""
-        return 0.0
-
     def start(self) -> Queue:
         return Queue()
 
-    def handle(self, event: Event, state: Queue, now: float) -> Queue:
-        """Nothing is ever dropped, so nothing needs to be reserved."""
-        if isinstance(event, Offered):
-            state.offers += 1
-            state.waiting[event.transfer.key] = state.offers
-            heapq.heappush(state.heap, (self.rank(event.transfer), state.offers, event.transfer.key))
-            if len(state.heap) > 2 * len(state.waiting) + 64:  # most no longer wait
-                state.heap = [item for item in state.heap if state.waiting.get(item[2]) == item[1]]
-                heapq.heapify(state.heap)
-        elif isinstance(event, Ended):
-            state.under_way.discard(event.key)
-        elif not isinstance(event, Committed | Reserved):
-            state.waiting.pop(event.key, None)
-        return state
-
-    def poll(self, state: Queue, now: float) -> tuple[Send | None, Queue]:
-        while state.heap and len(state.under_way) < self.at_once:
-            _, number, key = heapq.heappop(state.heap)
-            if state.waiting.get(key) == number:
-                del state.waiting[key]
-                state.under_way.add(key)
-                return Send(key), state
-        return None, state
+    def has_room(self, transfer: Transfer, state: Queue, now: float) -> bool:
+        return len(state.under_way) < self.at_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +133,57 @@ class ShortestFirst(FirstIn):
 
     def rank(self, transfer: Transfer) -> float:
         return transfer.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class ByLayer(FirstIn):
+    """What the next forward pass needs first goes first.
+
+    Tensors are cut into `pieces`, so that an urgent one waits for one piece of another, not for all of it.
+
+    Source: Jayarajan et al., "Priority-based parameter propagation for distributed DNN training" (P3), SysML
+      2019, section 4.
+    """
+
+    def rank(self, transfer: Transfer) -> float:
+        return transfer.layer
+
+
+@dataclass(frozen=True, slots=True)
+class Credit(Ranked[Queue]):
+    """What waits goes by layer, as long as no more than a window of bytes is yet to be acknowledged.
+
+    A wide window keeps the link busy; a narrow one lets what is urgent overtake more. A transfer has `Ended`
+    when its bytes were acknowledged, never when its operation is complete: of a sum the other rank may not
+    have begun its part, and two ranks that wait for each other's sums wait for ever.
+
+    Args:
+      window_bytes: under way together; a transfer of more goes alone.
+
+    Raises: UsageError if that is not positive.
+    Source: Peng et al., "A generic communication scheduler for distributed DNN training acceleration"
+      (ByteScheduler), SOSP 2019, section 4.2; the default is that of its code, 4 M values.
+
+    Example:
+      >>> order = Credit(window_bytes=10)
+      >>> state = order.start()
+      >>> for key, layer in (("late", 1), ("urgent", 0)):
+      ...     state = order.handle(Offered(Transfer(key, 6, layer=layer)), state, 0.0)
+      >>> order.poll(state, 0.0)[0], order.poll(state, 0.0)[0]
+      (Send(key='urgent'), None)
+    """
+
+    window_bytes: int = 16_000_000
+
+    def __post_init__(self) -> None:
+        if self.window_bytes < 1:
+            raise UsageError(f"{self!r}: window_bytes is to be at least 1")
+
+    def rank(self, transfer: Transfer) -> float:
+        return transfer.layer
+
+    def start(self) -> Queue:
+        return Queue()
+
+    def has_room(self, transfer: Transfer, state: Queue, now: float) -> bool:
+        return not state.under_way or state.bytes_under_way + transfer.numbytes <= self.window_bytes

@@ -108,6 +108,27 @@ def _bottlenecks() -> Iterator[Shape]:
             taken = 4 * inner
 
 
+def vgg19(batch: int = 16) -> Workload:
+    """VGG-19: 143.6 M weights, 103 M of them in one layer."""
+    shapes = (
+        *_threes(),
+        Shape("fc6", 1, 512 * 7 * 7, 4096),
+        Shape("fc7", 1, 4096, 4096),
+        Shape("fc8", 1, 4096, 1000),
+    )
+    return workload("VGG-19", shapes, "Simonyan and Zisserman, ICLR 2015, table 1, column E", batch=batch)
+
+
+def _threes() -> Iterator[Shape]:
+    taken = 3
+    for stage, (layers, channels, side) in enumerate(
+        ((2, 64, 224), (2, 128, 112), (4, 256, 56), (4, 512, 28), (4, 512, 14)), 1
+    ):
+        for layer in range(layers):
+            yield Shape(f"conv{stage}.{layer + 1}", side * side, taken * 3 * 3, channels)
+            taken = channels
+
+
 def transformer(batch: int = 16, tokens: int = 32) -> Workload:
     """The base Transformer: 61 M weights; `tokens` of source and of target per sample.
 
