@@ -134,7 +134,8 @@ class Strategy:
         if self.order is not None:
             _check_part("order", self.order, Order)
         if hub.when is not None:
-            _check_part("when", hub.when, CommitRule)
+            trouble = "does not say when a hub commits; take Each, Cache, Quorum or All from tweed.aggregate"
+            _check_part(f"collective={hub!r}: when", hub.when, CommitRule, trouble)
         if hub.model is not None:
             trouble = "is no codec with packets of their own, which each worker can read by itself; give"
             _check_part(f"collective={hub!r}: model", hub.model, Compressor, f"{trouble} Quantise(8)")
