@@ -74,8 +74,7 @@ def overlapped_top_k(
     Args:
       every, density, bits, delay, fragments: as in `local_top_k`.
 
-    When: as `local_top_k`, and where round trips are long, or ranks differ in speed. Its accuracy was
-      measured on a CNN alone, see docs/compression.md.
+    When: as `local_top_k`, where round trips are long too; its accuracy was measured on a CNN alone.
     Cost: as `local_top_k`, and memory for two more copies of the model.
     Source: SparseLoCo, arXiv 2508.15706, 2025, with the delay of Streaming DiLoCo, arXiv 2501.18512, 2025.
     """
