@@ -8,7 +8,7 @@ from tweed.workloads.target_propagation import FixedFeedback
 #: Epochs of a training that is judged, and of one that searches a learning rate.
 EPOCHS, SEARCHED = 5, 2
 #: Learning rates of DTP's feedback weights.
-DTP_RATES = (0.001, 0.003, 0.01, 0.03, 0.1)
+DTP_RATES = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
 FIXED_KEY = "fixed"
 #: Those that are judged, by key.
 CONTENDERS = (
