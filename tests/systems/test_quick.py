@@ -81,7 +81,7 @@ QUICK: dict[str, tuple[int | None, list[str], list[str]]] = {
         ["torus 4x4: 5 steps a phase", "torus 4x4, 64 MiB: below 0.625 D/b"],
     ),
     "target_propagation": (
-        7 * (1 + 1) + 6 + 2 + 1 + 2,
+        9 * (1 + 1) + 6 + 2 + 1 + 2,
         ["Goals", "What is learned", "The search for learning rates", "What it costs", "To keep in mind"],
         ["a pipeline of two stages is one process to 1e-6"],
     ),
