@@ -97,7 +97,7 @@ class KeyedLinks:
         self._early: dict[int, dict[type | Linked, News]] | None = {}
         self._given_up: list[News] = []  # members that were barred while they were away
         self._digest = hello.digest(terms)
-        self._model: tuple[Tensor, bytes] | None = None  # that was told last
+        self._model: tuple[Tensor, bytes] | None = None  # that was sent last
 
     @property
     def most_bytes(self) -> int:
@@ -395,7 +395,7 @@ class KeyedLinks:
         return [news for of_one in early.values() for news in of_one.values()]
 
     def _as_bytes(self, model: Tensor) -> bytes:
-        """Shared by all who are told the same model."""
+        """Shared by all members that receive the same model."""
         if self._model is None or self._model[0] is not model:
             self._model = model, model.numpy().tobytes()
         return self._model[1]

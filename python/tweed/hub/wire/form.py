@@ -27,7 +27,7 @@ class ContributionForm:
     `LocalResidual` it moves the model that the worker computes on next.
 
     With `Hub(privacy=...)` noise comes first, so that the packet, its norm, and what is kept to be sent
-    later are made of what has noise already; and the hub is told neither samples nor a loss. A local residual
+    later are made of what has noise already; the hub receives neither samples nor a loss. A local residual
     stays with the worker, and has none.
 
     Args:

@@ -199,7 +199,7 @@ class Unit:
         return self.tasks[0] if self.group is None else (self.group, self.via, 0)
 
     def arrival(self, value: Any, missing: Any = None) -> Arrival:
-        """What the rule is told of `value`, which has no number where `missing` is 1."""
+        """What the rule receives for `value`, which has no number where `missing` is 1."""
         senders = () if self.group is None else tuple(member for member, _ in self.tasks)
         return Arrival(
             value,
