@@ -47,6 +47,7 @@ def test_with_a_total_batch_a_step_takes_the_same_samples_whoever_is_lost(
     for number, (count, lost) in enumerate(steps):
         deal = sampler.dealt(history(count, lost))
         assert deal.places == tuple(range(number * batch, (number + 1) * batch))
+        assert deal.numel == batch
         sampler = sampler.counted(deal)
 
 

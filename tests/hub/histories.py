@@ -44,8 +44,8 @@ from tweed.aggregate import (
 )
 from tweed.hub.machine import Grant, Hub, Leave, Offer, Outcome, Payload, Ready, Step, Worker
 from tweed.hub.machine.actions import Abandon, Ask, Distrust
-from tweed.hub.machine.aggregation_plan import Group
 from tweed.hub.machine.aggregator import Aggregator
+from tweed.hub.machine.grouping import Group
 from tweed.hub.machine.member import Phase
 from tweed.hub.machine.open_groups import Aggregation
 from tweed.hub.machine.worker import Compute

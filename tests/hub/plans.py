@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tweed.hub.machine.aggregation_plan import Group
+from tweed.hub.machine.grouping import Group
 from tweed.hub.machine.open_groups import Aggregation
 
 #: So long the hub's link counts as busy after a plan, so that there is something to plan together.

@@ -29,7 +29,7 @@ from tweed.compress import Direct, ErrorFeedback, Quantise, TopK
 from tweed.errors import StrategyError, UsageError
 from tweed.hub.aggregator.service import Service
 from tweed.hub.machine import aggregator
-from tweed.hub.machine.aggregation_plan import Group
+from tweed.hub.machine.grouping import Group
 from tweed.hub.replay import replay
 from tweed.order import FirstIn
 from tweed.strategy import Strategy

@@ -77,6 +77,25 @@ fn messages_of_any_length_go_both_ways() {
 }
 
 #[test]
+fn what_was_entered_leaves_with_the_next_message_or_when_something_is_waited_for() {
+    let ((hub, address), member) = (listening(), links());
+    let up = call(&member, &address, None).unwrap();
+    let (down, _) = joined(&hub);
+    let heard = |text: &[u8]| Event::Message(down, text.to_vec());
+    member.enter(up, b"offer", None);
+    assert_eq!((member.unsent(Some(up)), hub.next(Duration::ZERO).unwrap()), (1, Vec::new()));
+    member.send(up, b"payload", None);
+    let mut came = hub.next(PATIENCE).unwrap();
+    while came.len() < 2 {
+        came.extend(hub.next(PATIENCE).unwrap());
+    }
+    assert_eq!(came, [heard(b"offer"), heard(b"payload")]);
+    member.enter(up, b"outcome", None);
+    member.next(Duration::ZERO).unwrap();
+    assert_eq!(next(&hub), heard(b"outcome"));
+}
+
+#[test]
 fn a_member_that_calls_anew_loses_its_older_link() {
     let ((hub, address), member) = (listening(), links());
     call(&member, &address, None).unwrap();

@@ -109,11 +109,15 @@ impl PyHubLinks {
         }
     }
 
-    /// Sends `head` and then `body`, which links may share.
-    #[pyo3(signature = (link, head, body=None))]
-    fn send(&self, py: Python<'_>, link: u64, head: &[u8], body: Option<PyBackedBytes>) {
+    /// Sends `head` and then `body`, which links may share; with `more`, together with the next message over this link, or as
+    /// soon as `next` is called.
+    #[pyo3(signature = (link, head, body=None, more=false))]
+    fn send(&self, py: Python<'_>, link: u64, head: &[u8], body: Option<PyBackedBytes>, more: bool) {
         let body = body.map(|bytes| Arc::new(bytes) as Body);
-        py.detach(|| self.inner.send(link, head, body));
+        py.detach(|| match more {
+            true => self.inner.enter(link, head, body),
+            false => self.inner.send(link, head, body),
+        });
     }
 
     /// Messages over this link may have so many bytes from now on.

@@ -1,4 +1,4 @@
-"""How samples are dealt out to ranks. Pure: the same labels, number and seed give the same hands.
+"""How samples are assigned to ranks. Pure: the same labels, number and seed give the same parts.
 
 Every sample goes to exactly one rank, and every rank gets at least one if there are enough.
 """

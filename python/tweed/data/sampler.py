@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -76,6 +77,11 @@ class Deal:
     def places(self) -> tuple[int, ...]:
         """All that the step takes, in order."""
         return tuple(sorted(place for _, share in self.shares for place in share))
+
+    @property
+    def numel(self) -> int:
+        """How many places the step takes."""
+        return sum(len(share) for _, share in self.shares)
 
     def share(self, member: str) -> tuple[int, ...]:
         """What a member computes."""
@@ -142,12 +148,7 @@ class Sampler:
         """
         if not members:
             raise UsageError("a step needs at least one member to deal its samples to")
-        count = self.batch * (len(members) if self.per_member else 1)
-        places = [*self.again[:count]]
-        first = self.cursor - count if self.repeats else self.cursor
-        places += range(first, first + count - len(places))
-        shares = zip(members, _cut(places, len(members)), strict=True)
-        return Deal(self.step, tuple(shares))
+        return _deal(self, tuple(members))
 
     def dealt(self, history: Sequence[Sequence[str]]) -> Deal:
         """The shares of the next step among members that have changed within it.
@@ -210,7 +211,7 @@ class Sampler:
 
         Raises: UsageError if that was not dealt here, or counts already.
         """
-        taken = {*deal.places, *deal.dropped}
+        taken = {*deal.dropped}.union(*(share for _, share in deal.shares))
         fresh = [place for place in taken if place >= self.cursor]
         if deal.step != self.step or not taken >= set(self.again[: len(taken)]):
             raise UsageError(f"step {deal.step} was dealt from another state: the next is {self.step}")
@@ -222,6 +223,15 @@ class Sampler:
             again=tuple(sorted((*deal.dropped, *left))),
             repeats=False,
         )
+
+
+@lru_cache(maxsize=8)  # a step asks several times
+def _deal(sampler: Sampler, members: tuple[str, ...]) -> Deal:
+    count = sampler.batch * (len(members) if sampler.per_member else 1)
+    places = [*sampler.again[:count]]
+    first = sampler.cursor - count if sampler.repeats else sampler.cursor
+    places += range(first, first + count - len(places))
+    return Deal(sampler.step, tuple(zip(members, _cut(places, len(members)), strict=True)))
 
 
 def _cut(places: Sequence[int], parts: int) -> list[tuple[int, ...]]:

@@ -81,6 +81,7 @@ class Control:
         )
         self._discovery = Discovery(self._member_links, elastic, dict(linked[1]) | {self.key: address})
         self._meetings, self._stepped = Meetings(), time.monotonic()
+        self._known = Epoch.of(node.epoch())
         self._lock, self._closed, self._ticks = RLock(), False, not self.joins
         self._turns = SimpleQueue[None]()  # has something: a turn has ended that none has waited for
         given = elastic.joiner_mbit
@@ -103,7 +104,9 @@ class Control:
     @property
     def epoch(self) -> Epoch:
         """The last one that this process knows."""
-        return Epoch.of(self._node.epoch())
+        if self._known.number != self._node.epoch_number():
+            self._known = Epoch.of(self._node.epoch())
+        return self._known
 
     @property
     def is_paused(self) -> bool:

@@ -112,7 +112,7 @@ class LocalState:
         self.member, self._told = member, member.steps_done
 
     def tell(self) -> None:
-        """Joiners are told of the step that has come to count, if they were not yet."""
+        """Joiners receive the step that has come to count, if they have not yet."""
         step, result = self.member.steps_done, self.member.commit.result
         if step != self._told and step > self.given:
             assert result is not None  # it is kept

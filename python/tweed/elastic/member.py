@@ -20,7 +20,7 @@ Pure: the live driver (`tweed.elastic.run`) and the simulated one (`tweed.simula
 To whom the samples of a step were dealt is a history: its members, and then those of each epoch that was
 entered within it. Members take the longest history of those that have counted the most steps, of which all
 others are beginnings. So all deal equally, and nobody computes its own part twice. With a batch per member
-what a lost one was dealt comes in the next step; who takes a result is told where the steps are behind it.
+what a lost one was dealt comes in the next step; who takes a result receives with it where the steps are.
 
 What cannot happen: members of one epoch deal the samples of a step in different ways; a member that is behind
 contributes to a step.
@@ -189,13 +189,14 @@ class Member:
 
         Raises: TweedError if other samples are in it than were dealt: a defect of tweed.
         """
-        came, dealt = int(total[-1]), len(self.deal.places)
+        deal = self.deal
+        came, dealt = int(total[-1]), deal.numel
         if came != dealt:
             raise TweedError(
                 f"the sum of step {self.steps_done} is over {came} samples, and the members were dealt "
                 f"{dealt}: members disagree on the samples of the step, a defect of tweed. Please report it"
             )
-        self._count(self.sampler.counted(self.deal), total[:-1].div_(came))
+        self._count(self.sampler.counted(deal), total[:-1].div_(came))
         self._history = (self._members,)
 
     def take(self, result: Tensor, where: Sequence[int]) -> None:
@@ -221,7 +222,7 @@ class Member:
 
         Args:
           members: keys in the order of their ranks.
-          standings: by rank, what each has told.
+          standings: by rank, what each has sent.
 
         Raises: TweedError if all that are left have yet to be fed.
         """
@@ -262,4 +263,5 @@ class Member:
         self.sampler, self._computed = after, ()
 
     def _missing(self) -> tuple[int, ...]:
-        return tuple(place for place in self.deal.share(self.key) if place not in self._computed)
+        computed = set(self._computed)
+        return tuple(place for place in self.deal.share(self.key) if place not in computed)

@@ -180,4 +180,6 @@ def is_finite(values: Tensor) -> bool:
 
     Cost: a pass in pieces, as torch compares with twice as much memory as it is given.
     """
-    return all(bool(piece.isfinite().all()) for piece in torch.split(values, _PIECE_NUMEL))
+    native = values.dtype == torch.float32
+    pieces = torch.split(values, _PIECE_NUMEL)
+    return all(all_finite(piece) if native else bool(piece.isfinite().all()) for piece in pieces)

@@ -20,6 +20,7 @@ from tweed.exchange.owners import Owners
 from tweed.hooks.settings import Settings
 from tweed.hooks.setup import Setup
 from tweed.hub.connect import check_alone
+from tweed.hub.keyed.eager import eager_bytes
 from tweed.hub.keyed.hub_links import KeyedLinks
 from tweed.hub.live.hub import HubServer
 from tweed.hub.live.trusted import TrustedLoss
@@ -89,6 +90,7 @@ class HubRun(HubServerRun):
             self._members = KeyedLinks(
                 self._sockets, terms, listening.job, listening.fewest, self.replication
             )
+            self._members.eager.most_bytes = eager_bytes(strategy)
             self.admit(listening.members)
             where = self._sockets.listen(listening.listen)
             return Ungrouped(stats, owners)

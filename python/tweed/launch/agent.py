@@ -111,7 +111,7 @@ class Output:
 
 
 class Agent:
-    """Does what it is told until its launcher is gone, then ends its ranks."""
+    """Follows the orders of its launcher until that is gone, then ends its ranks."""
 
     def __init__(self, silence_s: float) -> None:
         self._silence_s, self._heard = silence_s, time.monotonic()
@@ -135,7 +135,7 @@ class Agent:
             if now >= self._heard + self._silence_s:
                 self._output.drop()
             if self._output.broken:
-                self._end()
+                self._end_ranks()
             if self._deadline is not None and now >= self._deadline:
                 if not self._ranks:
                     return  # nobody takes their last lines
@@ -166,7 +166,7 @@ class Agent:
             ((kind, what),) = json.loads(line).items()
             self._obey(kind, what)
         if not data:
-            self._end()
+            self._end_ranks()
 
     def _obey(self, kind: str, what: Any) -> None:
         match kind:
@@ -183,8 +183,8 @@ class Agent:
             self._ranks[rank.number] = rank
             for stream in rank.streams:
                 self._streams.register(stream, selectors.EVENT_READ, partial(self._read_rank, rank, stream))
-            grave = os.pidfd_open(rank.process.pid)
-            self._selector.register(grave, selectors.EVENT_READ, partial(self._bury, rank, grave))
+            pidfd = os.pidfd_open(rank.process.pid)
+            self._selector.register(pidfd, selectors.EVENT_READ, partial(self._reap, rank, pidfd))
 
     def _read_rank(self, rank: Rank, stream: int) -> None:
         lines, more = rank.read(stream)
@@ -192,10 +192,10 @@ class Agent:
         if not more:
             self._streams.unregister(stream)
 
-    def _bury(self, rank: Rank, grave: int) -> None:
-        """Tells the last lines of a rank and its end, and ends what it has left behind."""
-        self._selector.unregister(grave)
-        os.close(grave)
+    def _reap(self, rank: Rank, pidfd: int) -> None:
+        """Reports the last lines of a rank and its exit code, and kills what it has left behind."""
+        self._selector.unregister(pidfd)
+        os.close(pidfd)
         code = rank.process.wait()
         rank.signal(signal.SIGKILL)
         for stream in rank.streams:
@@ -215,7 +215,7 @@ class Agent:
     def _answer(self, kind: str, what: Any) -> None:
         self._output.write(json.dumps({kind: what}).encode() + b"\n")
 
-    def _end(self) -> None:
+    def _end_ranks(self) -> None:
         """The launcher is gone, or wants the end: ranks are asked to end, and killed if they do not."""
         if self._deadline is not None:
             return

@@ -25,7 +25,7 @@ class Sockets:
         came, self.came = self.came, []
         return came
 
-    def send(self, link: int, head: bytes, body: bytes | None = None) -> None:
+    def send(self, link: int, head: bytes, body: bytes | None = None, more: bool = False) -> None:
         """Of the hub."""
         self.said[link] = json.loads(head)
 

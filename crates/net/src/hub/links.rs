@@ -68,6 +68,8 @@ struct State {
     unfinished: u64,
     /// Where something may have come in.
     readable: BTreeSet<u64>,
+    /// Where something was entered and not written.
+    entered_only: Vec<u64>,
     /// Whose turn was the last one.
     last_read: u64,
     scratch: Scratch,
@@ -103,6 +105,13 @@ impl State {
         if let Err(error) = act(&mut link.stream) {
             let _ = self.read_one(number);
             self.end(number, &in_words(&error), registry);
+        }
+    }
+
+    /// Writes what was only entered.
+    fn write_entered(&mut self, registry: &Registry) {
+        for number in std::mem::take(&mut self.entered_only) {
+            self.with(number, registry, Stream::write);
         }
     }
 
@@ -266,6 +275,7 @@ impl HubLinks {
         let mut asked = false;
         loop {
             let mut state = self.shared.state.lock();
+            state.write_entered(&self.shared.registry);
             state.read(&self.shared.registry);
             let left = until.saturating_duration_since(Instant::now());
             // The kernel is asked once even if there is no time to wait.
@@ -297,6 +307,13 @@ impl HubLinks {
     pub fn send(&self, link: u64, head: &[u8], body: Option<Body>) {
         let mut state = self.shared.state.lock();
         state.with(link, &self.shared.registry, |stream| stream.send(head, body));
+    }
+
+    /// Enters a message that leaves with the next one over this link, in one piece, or as soon as somebody calls `next`.
+    pub fn enter(&self, link: u64, head: &[u8], body: Option<Body>) {
+        let mut state = self.shared.state.lock();
+        state.with(link, &self.shared.registry, |stream| stream.enter(head, body));
+        state.entered_only.push(link);
     }
 
     /// Messages over this link may be so long from now on.

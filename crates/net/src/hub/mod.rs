@@ -14,7 +14,8 @@
 //!    key. The roster says whether it may come in; if so it is told, and its link stands from then on.
 //! 2. A link has one socket that does not block, and no thread. Whoever calls `next` drives all of them: it waits for the
 //!    kernel to name those where something can be done, and no event costs more with more members.
-//! 3. `send` enters a message and writes as much as the kernel takes; `next` writes the rest.
+//! 3. `send` enters a message and writes as much as the kernel takes; `next` writes the rest. What was only entered leaves
+//!    with the next message over its link, or when `next` is called.
 //!
 //! A link ends when its other end hangs up, says what is no message, announces a longer one than is allowed, does not read
 //! what it is told, is silent for too long (the kernel's timeouts), is expelled, or has called anew. Whoever drives hears

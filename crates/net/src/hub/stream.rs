@@ -74,9 +74,14 @@ impl Stream {
         self.assembly.come() + self.raw.len()
     }
 
+    /// Enters a message. An error ends the link.
+    pub(super) fn enter(&mut self, head: &[u8], body: Option<Body>) -> io::Result<()> {
+        self.outbox.push(head, body).map_err(io::Error::other)
+    }
+
     /// Enters a message, and writes what the kernel takes. An error ends the link.
     pub(super) fn send(&mut self, head: &[u8], body: Option<Body>) -> io::Result<()> {
-        self.outbox.push(head, body).map_err(io::Error::other)?;
+        self.enter(head, body)?;
         self.write()
     }
 

@@ -325,7 +325,9 @@ impl State {
             let rest = body.as_ref().map_or(&[][..], |body| (**body).as_ref());
             let of = if let Frame::Block { stream, .. } = frame { Some(stream) } else { None };
             self.hear(self.me, frame, rest);
-            of.into_iter().for_each(|stream| self.grant(self.me, stream));
+            if let Some(stream) = of {
+                self.grant(self.me, stream);
+            }
         }
     }
 

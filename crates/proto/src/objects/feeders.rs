@@ -114,7 +114,9 @@ impl Copies {
         copy.view = view;
         if copy.fed_by != fed_by {
             self.stop_feeding(process);
-            self.copies.get_mut(&process).into_iter().for_each(|copy| copy.fed_by = fed_by);
+            if let Some(copy) = self.copies.get_mut(&process) {
+                copy.fed_by = fed_by;
+            }
         }
     }
 

@@ -438,7 +438,9 @@ impl Member {
         let calls: Vec<ObjectId> = self.calls.keys().copied().filter(|&target| moved(target)).collect();
         let slots: Vec<(ObjectId, Slot)> = self.roles.keys().copied().filter(|key| moved(key.0)).collect();
         for object in held {
-            self.held.get_mut(&object).into_iter().for_each(|held| held.view = self.view);
+            if let Some(held) = self.held.get_mut(&object) {
+                held.view = self.view;
+            }
             if !calls.contains(&object) {
                 self.report_standing(object);
             }

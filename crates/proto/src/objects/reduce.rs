@@ -124,7 +124,9 @@ impl Plan {
         self.log.begin(format.size);
         self.log.has_all = false;
         for (slot, known) in places {
-            self.slots.get_mut(slot as usize).into_iter().for_each(|place| *place = known.clone());
+            if let Some(place) = self.slots.get_mut(slot as usize) {
+                *place = known.clone();
+            }
         }
         self.slots[ROOT as usize].holder = root;
         self.may_lag = true;

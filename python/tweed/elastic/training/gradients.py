@@ -90,14 +90,15 @@ class MemberGradients(GradientReducer):
             )
         for one in self.buckets:
             self._put_in(torch.tensor([float(index in one.given) for index in range(len(one.names))]))
+        buffers = self._buffers()
         with torch.no_grad():
-            for buffer, before in zip(self._buffers(), self._begun, strict=True):
+            for buffer, before in zip(buffers, self._begun, strict=True):
                 self._put_in(movement(buffer, before))
                 buffer.copy_(before)
         total, self._total = self._total, self.like
         result = steps.computed(total)
         if result is not None:
-            return self._put_back(result)
+            return self._put_back(result, buffers)
         self.unused = {name for one in self.buckets for name in one.names}
         for one in self.buckets:
             one.bucket.values.zero_()
@@ -119,15 +120,15 @@ class MemberGradients(GradientReducer):
             part.zero_()  # what a filler gave may not be finite
 
     @torch.no_grad()
-    def _put_back(self, result: Tensor) -> list[Sequence[bool]]:
+    def _put_back(self, result: Tensor, buffers: Sequence[Tensor]) -> list[Sequence[bool]]:
         values = [one.bucket.values for one in self.buckets]
         counts = [len(one.names) for one in self.buckets]
-        sizes = [*(value.numel() for value in values), *counts, *map(numel, self._buffers())]
+        sizes = [*(value.numel() for value in values), *counts, *map(numel, buffers)]
         parts = iter(torch.split_with_sizes(result, sizes))
         for value in values:
             value.copy_(next(parts))
         by_any: list[Sequence[bool]] = [(next(parts) != 0).tolist() for _ in counts]
-        move(self._buffers(), self._begun, parts)
+        move(buffers, self._begun, parts)
         marked = [zip(one.names, used, strict=True) for one, used in zip(self.buckets, by_any, strict=True)]
         self.unused = {name for of_bucket in marked for name, is_used in of_bucket if not is_used}
         return by_any

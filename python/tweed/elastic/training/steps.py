@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from enum import Enum, auto
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from typing import Any
 
 from torch import Tensor
@@ -101,9 +101,7 @@ class MemberSteps:
     def upcoming(self) -> Iterator[tuple[int, ...]]:
         """The batches behind the one that `begin` has just given, if no member comes or goes."""
         batches = chain.from_iterable(self._cut(share) for share in self._run.ahead)
-        if self._due is not None:
-            next(batches)
-        return (batch for batch, _ in batches)
+        return (batch for batch, _ in islice(batches, int(self._due is not None), None))
 
     def _cut(self, share: Sequence[int]) -> list[tuple[tuple[int, ...], int]]:
         """Batches of this process, whose sizes differ by one at most, the larger ones first; and how many

@@ -31,7 +31,17 @@ from tweed.hub.keyed.member_link import Came, MemberLink, Seen
 from tweed.hub.machine.worker import Worker
 from tweed.hub.wire import bodies
 from tweed.hub.wire.form import ContributionForm
-from tweed.hub.wire.messages import CancelGroup, FromWorker, Gather, ModelGrant, Offer, Payload, Sum, Task
+from tweed.hub.wire.messages import (
+    CancelGroup,
+    EagerOffer,
+    FromWorker,
+    Gather,
+    ModelGrant,
+    Offer,
+    Payload,
+    Sum,
+    Task,
+)
 from tweed.links.address import HubAddress
 
 #: So many members may have a link to an aggregator at a time.
@@ -73,7 +83,7 @@ class AggregatorLink(MemberLink):
         self._service = Service(links, links.key, self._decoded)
         self._ways.made = self._service.left  # which may have taken it for a caller's
         # What is said, and over the how manieth link to the hub.
-        self._said: queue.SimpleQueue[tuple[int, FromWorker]] = queue.SimpleQueue()
+        self._said: queue.SimpleQueue[tuple[int, FromWorker | EagerOffer]] = queue.SimpleQueue()
         # A bool: there is a new link; whether it is to another hub.
         self._told: queue.SimpleQueue[Came | bool | BaseException] = queue.SimpleQueue()
         self._known_links = self._made_links = 0
@@ -93,7 +103,7 @@ class AggregatorLink(MemberLink):
         atexit.register(self.close)
         self._thread.start()
 
-    def send(self, message: FromWorker) -> None:
+    def send(self, message: FromWorker | EagerOffer) -> None:
         if not self._called:
             self.call()
         self._said.put((self._known_links, message))
@@ -214,7 +224,7 @@ class AggregatorLink(MemberLink):
             if links == self._made_links:
                 self._say(message)
 
-    def _say(self, message: FromWorker) -> None:
+    def _say(self, message: FromWorker | EagerOffer) -> None:
         if isinstance(message, Payload) and message.via == self.worker:
             self._service.sent_by_itself(message, time.monotonic())
         else:

@@ -58,7 +58,7 @@ class Allowances:
     places: dict[int, str] = field(default_factory=dict)
     _offered: dict[int, int] = field(default_factory=dict)  # bytes
     _granted: dict[int, int] = field(default_factory=dict)
-    _model_bytes: dict[int, int] = field(default_factory=dict)  # of the last model that was told
+    _model_bytes: dict[int, int] = field(default_factory=dict)  # of the last model that was sent
     _gathers: dict[int, dict[int, Gather]] = field(default_factory=dict)  # by group
     _sum_room: dict[int, int] = field(default_factory=dict)  # of a group that is void a sum may still come
 

@@ -15,6 +15,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -22,6 +23,7 @@ from torch import Tensor
 from tweed import _core
 from tweed.errors import DataError
 from tweed.hub.keyed.allowances import Allowances
+from tweed.hub.keyed.eager import EagerPayloads
 from tweed.hub.links.base import Linked, News
 from tweed.hub.standby.replication import Replication
 from tweed.hub.wire import bodies, control
@@ -34,6 +36,7 @@ from tweed.hub.wire.messages import (
     Grant,
     Leave,
     ModelGrant,
+    Offer,
     Outcome,
     Payload,
     Task,
@@ -63,6 +66,7 @@ class KeyedLinks:
     Attributes:
       fewest: see above.
       numbers: of the members that ever came, by key.
+      eager: payloads that come with their offers; at first none may.
       barred: says of a key whether its process may be no member, though it has a link.
       announce_takeover: after this process has taken over: called now and then.
     """
@@ -76,6 +80,7 @@ class KeyedLinks:
         replication: Replication,
     ) -> None:
         self._allowed, self._silence = Allowances(self.worker), Silence()
+        self.eager = EagerPayloads()
         self.numbers: dict[str, int] = {}
         self._links, self._terms, self._job, self.fewest = links, terms, job, fewest
         self.barred: Callable[[str], bool] = lambda key: False
@@ -92,7 +97,7 @@ class KeyedLinks:
         self._early: dict[int, dict[type | Linked, News]] | None = {}
         self._given_up: list[News] = []  # members that were barred while they were away
         self._digest = hello.digest(terms)
-        self._model: tuple[Tensor, bytes] | None = None  # that was told last
+        self._model: tuple[Tensor, bytes] | None = None  # that was sent last
 
     @property
     def most_bytes(self) -> int:
@@ -143,9 +148,9 @@ class KeyedLinks:
         return came
 
     def _next(self, until: float) -> Sequence[News]:
-        came, self._given_up = self._given_up, []
+        came, self._given_up, self.eager.arrived = [*self._given_up, *self.eager.arrived], [], []
         self.announce_takeover()
-        until = min(until, self._silence.deadline())
+        until = -math.inf if came else min(until, self._silence.deadline())
         for link, what in self._links.next(min(1.0, max(0.0, until - time.monotonic()))):
             if link in self._ignored:
                 continue
@@ -163,6 +168,12 @@ class KeyedLinks:
         """Who is not there hears nothing."""
         if isinstance(message, End):
             self._done.add(member)
+        if isinstance(message, Grant) and self.eager.granted(member, message):
+            self._silence.granted(member, now := time.monotonic())
+            self._silence.arrived(member, now)
+            return
+        if isinstance(message, Outcome):
+            self.eager.over(member)
         self._allowed.tell(member, message, 0 if model is None else model.numel())
         if (link := self._link_of.get(member)) is None:
             return
@@ -172,9 +183,13 @@ class KeyedLinks:
             self._silence.over(member)
         if isinstance(message, Task) and message.via is not None:
             self.tell(message.via, ModelGrant(message.version, member), None)
+        elif isinstance(message, Task) and self._replication.link is None:
+            message = replace(message, eager_bytes=self.eager.allow(member))
         self._allow(member, link)
         body = self._allowed.body(message) if model is None else self._as_bytes(model)
-        self._links.send(link, framed(message, 0 if body is None else len(body)), body)
+        # A task follows an outcome that says so, and they leave in one piece.
+        more = isinstance(message, Outcome) and message.goes_on
+        self._links.send(link, framed(message, 0 if body is None else len(body)), body, more)
 
     def announce(self, member: int | None, head: bytes, body: bytes | None = None) -> None:
         for link in self._link_of.values() if member is None else [self._link_of[member]]:
@@ -258,6 +273,8 @@ class KeyedLinks:
         is_sum = head[0] == Kind.SUM
         came = bodies.read_sum(head[1], body, self.numel) if is_sum else from_worker(head, body)
         message = self._allowed.heard(member, came)
+        if isinstance(message, Offer):
+            self.eager.offered(member, message, body)
         if body.numel():
             self._allow(member, self._link_of[member])
         if isinstance(message, Leave):
@@ -335,6 +352,7 @@ class KeyedLinks:
         del self._link_of[member]
         self._replication.left(member)
         self._allowed.left(member)
+        self.eager.over(member)
         self._silence.over(member)
         if member in self._done:
             return [(member, Leave())]
@@ -342,7 +360,7 @@ class KeyedLinks:
         return [(member, Linked.LEFT)]
 
     def _allow(self, member: int, link: int) -> None:
-        self._links.allow(link, HEAD.size + self._allowed.room(member))
+        self._links.allow(link, HEAD.size + max(self._allowed.room(member), self.eager.room(member)))
 
     def _end_silent(self) -> None:
         """Links on which nobody has asked to be in; new ones are the last."""
@@ -377,7 +395,7 @@ class KeyedLinks:
         return [news for of_one in early.values() for news in of_one.values()]
 
     def _as_bytes(self, model: Tensor) -> bytes:
-        """Shared by all who are told the same model."""
+        """Shared by all members that receive the same model."""
         if self._model is None or self._model[0] is not model:
             self._model = model, model.numpy().tobytes()
         return self._model[1]

@@ -30,6 +30,7 @@ from tweed.hub.wire.framing import framed, split
 from tweed.hub.wire.head import HEAD, body_of, from_hub
 from tweed.hub.wire.messages import (
     CancelGroup,
+    EagerOffer,
     FromHub,
     FromWay,
     FromWorker,
@@ -133,7 +134,7 @@ class MemberLink:
         self._called = True
         self._connect()
 
-    def send(self, message: FromWorker) -> None:
+    def send(self, message: FromWorker | EagerOffer) -> None:
         """Over a link that has ended nothing goes, and `receive` tells. A payload waits until
         the standby has its copy, where that is to go first."""
         if not self._called:
@@ -143,7 +144,7 @@ class MemberLink:
         else:
             self._send(message)
 
-    def _send(self, message: FromWorker) -> None:
+    def _send(self, message: FromWorker | EagerOffer) -> None:
         if isinstance(message, Payload | ModelRequest) and message.via is not None:
             self._came.extend(self._ways.send(message, time.monotonic()))
             return
@@ -151,6 +152,8 @@ class MemberLink:
             self._ways.give_up()
         elif isinstance(message, Offer):
             message = replace(message, model_s=self._model_s)
+        elif isinstance(message, EagerOffer):
+            message = replace(message, offer=replace(message.offer, model_s=self._model_s))
         body = bodies.pack_sum(message) if isinstance(message, Sum) else body_of(message)
         if self._link is not None:
             self._links.send(self._link, framed(message, 0 if body is None else len(body)), body)

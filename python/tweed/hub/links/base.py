@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tweed.hub.machine.worker import Worker
 from tweed.hub.wire.form import ContributionForm
-from tweed.hub.wire.messages import End, FromHub, FromWay, FromWorker
+from tweed.hub.wire.messages import EagerOffer, End, FromHub, FromWay, FromWorker
 
 
 class HubLink(Protocol):
@@ -32,7 +32,7 @@ class HubLink(Protocol):
         """Whether there is a standby, for which what counts from now on is kept."""
         ...
 
-    def send(self, message: FromWorker) -> None:
+    def send(self, message: FromWorker | EagerOffer) -> None:
         """Begins to send; a payload's value must stay as it is until it has left."""
 
     def receive(self) -> tuple[FromHub | FromWay, Tensor] | None:

@@ -21,13 +21,13 @@ from tweed.hub.links.base import Linked, News
 from tweed.hub.machine.worker import Worker
 from tweed.hub.wire.form import ContributionForm
 from tweed.hub.wire.head import NUMBERS, follows, from_hub, from_worker, head_of
-from tweed.hub.wire.messages import End, FromHub, FromWorker, Leave, Payload
+from tweed.hub.wire.messages import EagerOffer, End, FromHub, FromWorker, Leave, Payload
 
 log = logging.getLogger("tweed")
 _Wait = Callable[[dist.Work], None]
 
 
-def _head(message: FromWorker | FromHub, numbytes: int = 0) -> Tensor:
+def _head(message: FromWorker | EagerOffer | FromHub, numbytes: int = 0) -> Tensor:
     return torch.tensor(head_of(message, numbytes), dtype=torch.float64)
 
 
@@ -45,7 +45,7 @@ class RankLink:
         self._hub, self._messages = hub, PeerMessages(group, wait)
         self._came = torch.empty(NUMBERS, dtype=torch.float64)
 
-    def send(self, message: FromWorker) -> None:
+    def send(self, message: FromWorker | EagerOffer) -> None:
         payload = message.value if isinstance(message, Payload) else None
         self._messages.send(_head(message, 0 if payload is None else payload.numel()), self._hub)
         if payload is not None and payload.numel():

@@ -14,7 +14,7 @@ from tweed.hub.machine.member import Member, Phase
 from tweed.hub.wire.messages import FromHub, Outcome, OutcomeReason
 from tweed.metrics.hub_snapshot import HubCounts, HubMember
 
-#: No more members are told of: those that have contributed last.
+#: No more members are listed: those that have contributed last.
 MOST = 256
 _STATES = {
     Phase.OPEN: "computes",
@@ -40,14 +40,14 @@ class Tally:
     _members: dict[int, HubMember] = field(default_factory=dict)
     _last_s: dict[int, float] = field(default_factory=dict)  # when a contribution of its was committed
     _late: list[int] = field(default_factory=list)  # since the last commit
-    _outcomes: dict[int, int] = field(default_factory=dict)  # number of the last one that was told
+    _outcomes: dict[int, int] = field(default_factory=dict)  # number of the last one that was sent
 
     def came(self, member: int, numbytes: int) -> None:
         """A payload of `member`."""
         self._of(member).bytes_in += numbytes
 
     def told(self, member: int, message: FromHub, numbytes: int) -> None:
-        """What went to `member`, with a model of so many bytes. An outcome may be told again."""
+        """What went to `member`, with a model of so many bytes. An outcome may be sent again."""
         one = self._of(member)
         one.bytes_out += numbytes
         if isinstance(message, Outcome) and message.number > self._outcomes.get(member, 0):

@@ -217,7 +217,7 @@ class HubWorker:
                 self._link.flush()
                 return
             if action is not None:
-                self._link.send(action)
+                self._link.send(self._machine.as_sent(action))
                 continue
             self._link.replicate(self._machine)
             if (came := self._link.receive()) is None:

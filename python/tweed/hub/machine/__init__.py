@@ -5,7 +5,7 @@ tasks               who gets one; `schedule`: whose transfer is next
 members, member     all of them with their leases, and what is known of each; `actions`: what is to be done
 grants              who may send, and which way
 update_batch        what is counted for the next update; `updates`: what the optimizer steps by
-open_groups         the hub's side of aggregators; `aggregation_plan`: who sends via whom;
+open_groups         the hub's side of aggregators; `grouping`: who sends via whom;
                     `rates`: as measured
 worker              a member's side: one task at a time, sent again when a link breaks
 aggregator          a member that adds up what others send; `norms`: whether a sum can be one

@@ -380,7 +380,7 @@ class Hub:
             self._end(member, self.members[member], OutcomeReason.COUNTED, now)
 
     def _end(self, member: int, one: Member, why: OutcomeReason, now: float) -> None:
-        """The task of `member` is over, and it is told."""
+        """The task of `member` is over, and it receives the outcome."""
         key = (member, one.number)
         sent = one.phase in (Phase.GRANTED, Phase.ARRIVED)
         self._schedule.handle(Ended(key) if sent else Withdrawn(key), now)

@@ -1,4 +1,4 @@
-"""All members of a hub: how far the task of each is, the leases on these, and what each is told.
+"""All members of a hub: how far the task of each is, the leases on these, and what is sent to each.
 
 Nothing here decides: `hub` does. How many tasks are under way, and how many members an update may have to
 wait for, is counted as they move, so that an event costs no more with more members.

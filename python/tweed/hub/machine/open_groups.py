@@ -1,7 +1,7 @@
 """The hub's side of aggregators: which groups are open, at whom, and what has been measured.
 
     a group     moved by                                            to
-    (none)      a plan                                              OPEN: its members may send, via it
+    (none)      a grouping                                          OPEN: its members may send, via it
     OPEN        its Sum                                             (none): what is in it counts; the others
                                                                     may send directly
                 a Sum that is longer than its parts together        (none): all send directly, and its
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tweed.hub.machine.aggregation_plan import Group, Pending, model_sources, plan
+from tweed.hub.machine.grouping import Group, Pending, model_sources, quickest_grouping
 from tweed.hub.machine.rates import Rates
 from tweed.hub.wire.messages import Offer, Sum
 
@@ -84,7 +84,7 @@ class Aggregation:
         some = [Pending(member, numbytes, self.rates.up_rate(member)) for member, numbytes in pending]
         busy = len({group.aggregator for group in self.groups.values()})
         candidates = self.rates.candidates(self._free(idle, now), self.most - busy)
-        found = plan(some, candidates, self.rates.hub.rate, self.sum_bytes)
+        found = quickest_grouping(some, candidates, self.rates.hub.rate, self.sum_bytes)
         self.free_s = max(now, self.free_s) + found.hub_bytes / self.rates.hub.rate
         return found.groups
 

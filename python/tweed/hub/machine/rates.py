@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tweed.hub.machine.aggregation_plan import Candidate
+from tweed.hub.machine.grouping import Candidate
 
 #: Who has less than this of its fair share of a link is slowed down by its own.
 _ITS_SHARE = 0.7

@@ -23,12 +23,13 @@ A drop throws the contribution away: the worker is idle again, and its next task
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
 from tweed.hub.wire.messages import (
     Blocked,
+    EagerOffer,
     End,
     FromHub,
     FromWay,
@@ -110,7 +111,9 @@ class Worker:
     _out: deque[FromWorker | Compute] = field(default_factory=deque)
 
     def linked(self) -> None:
-        """A link to the hub is there, a first or a new one."""
+        """A link to the hub is there, a first or a new one, over which no payload is allowed yet."""
+        if self.task is not None:
+            self.task = replace(self.task, eager_bytes=0)
         if self.state is State.FETCHING:
             self.lost()
         elif self.state is State.IDLE:
@@ -123,6 +126,7 @@ class Worker:
         """What came of a task; if that is over meanwhile, it is thrown away."""
         if self.state is State.COMPUTING and self.task is not None and offer.number == self.task.number:
             self.state, self._offer, self._value = State.OFFERING, offer, value
+            self.via, self._copy_first = None, False
             if self._foreign:
                 self._again.append(_Held(self.task, offer, value))
                 self._resume()
@@ -217,6 +221,13 @@ class Worker:
     def poll(self) -> FromWorker | Compute | None:
         """What is to be done next; None: nothing."""
         return self._out.popleft() if self._out else None
+
+    def as_sent(self, message: FromWorker) -> FromWorker | EagerOffer:
+        """The message as it leaves: an offer with its payload, where the task allows so many bytes."""
+        allowed = 0 if self.task is None else self.task.eager_bytes
+        if isinstance(message, Offer) and 0 < message.numbytes <= allowed:
+            return EagerOffer(message, self._value)
+        return message
 
     def fetched(self) -> None:
         """The model of the task is there."""

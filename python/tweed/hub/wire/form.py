@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tweed.compress import ClippedNoise, Codec, Direct, ErrorFeedback, LocalResidual, Spec
 from tweed.compress.clipped_noise import Source
+from tweed.compress.native.sparse import all_finite
 from tweed.errors import DataError
 from tweed.exchange.checkpoint import check_same, filled, plain
 from tweed.exchange.gradient_form import GradientForm
@@ -26,7 +27,7 @@ class ContributionForm:
     `LocalResidual` it moves the model that the worker computes on next.
 
     With `Hub(privacy=...)` noise comes first, so that the packet, its norm, and what is kept to be sent
-    later are made of what has noise already; and the hub is told neither samples nor a loss. A local residual
+    later are made of what has noise already; the hub receives neither samples nor a loss. A local residual
     stays with the worker, and has none.
 
     Args:
@@ -112,7 +113,7 @@ class ContributionForm:
         if self._error is not None:
             total = total + self._error
         sent, norm = torch.zeros_like(total), float(total.norm())
-        finite = math.isfinite(norm) or bool(total.isfinite().all())  # the norm of large ones overflows
+        finite = math.isfinite(norm) or all_finite(total)  # the norm of large ones overflows
         data = self._form.encode(total, sent, number - 1) if finite else torch.empty(0, dtype=torch.uint8)
         norm = float(sent.norm()) if finite else norm  # of what others make of the packet
         kept = finite and not (self._error is None and self._ahead is None)
@@ -133,7 +134,7 @@ class ContributionForm:
             own, total, sent = self._open
             if self._error is not None:
                 torch.sub(total, sent, out=self._error) if counted else self._error.copy_(total)
-            elif self._ahead is not None and bool(own.isfinite().all()):
+            elif self._ahead is not None and all_finite(own):
                 left = torch.where(sent == 0, own, total - sent) if counted else own
                 self._ahead.copy_(left)
         self._open = None
@@ -217,9 +218,8 @@ class ModelForm:
           model: `[numel]` float32, of that version.
         """
         if self._last is None or self._last[0] != version:
-            finite = bool(model.isfinite().all())
             empty = torch.empty(0, dtype=torch.uint8)
-            data = self._form.encode(model, torch.zeros_like(model), version) if finite else empty
+            data = self._form.encode(model, torch.zeros_like(model), version) if all_finite(model) else empty
             self._last = version, data
         return self._last[1]
 

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from tweed.errors import DataError
 from tweed.hub.wire.head import HEAD, follows, head_of
-from tweed.hub.wire.messages import FromHub, FromWay, FromWorker
+from tweed.hub.wire.messages import EagerOffer, FromHub, FromWay, FromWorker
 
 #: A message of a member that brings nothing is never longer.
 SMALL_BYTES = 4096
 
 
-def framed(message: FromWorker | FromHub | FromWay, numbytes: int = 0) -> bytes:
+def framed(message: FromWorker | EagerOffer | FromHub | FromWay, numbytes: int = 0) -> bytes:
     """The head of a message, behind which come so many bytes."""
     return HEAD.pack(*head_of(message, numbytes))
 

@@ -19,6 +19,7 @@ from tweed.errors import DataError
 from tweed.hub.wire.messages import (
     Blocked,
     CancelGroup,
+    EagerOffer,
     End,
     FromHub,
     FromWay,
@@ -67,15 +68,16 @@ class Kind(IntEnum):
     BLOCKED = 15
 
 
-def head_of(message: FromWorker | FromHub | FromWay, numbytes: int = 0) -> list[float]:
+def head_of(message: FromWorker | EagerOffer | FromHub | FromWay, numbytes: int = 0) -> list[float]:
     """The head of a message; so many bytes come behind it."""
     values: list[float]
     match message:
         case Ready():
             values = [Kind.READY, message.last]
-        case Offer():
-            values = [Kind.OFFER, message.number, 0, message.numbytes, message.norm, message.samples]
-            values += [message.loss, message.model_s]
+        case Offer() | EagerOffer(offer=Offer()):
+            offer = message.offer if isinstance(message, EagerOffer) else message
+            values = [Kind.OFFER, offer.number, numbytes, offer.numbytes, offer.norm, offer.samples]
+            values += [offer.loss, offer.model_s]
         case Resume(offer=offer):
             values = [Kind.RESUME, offer.number, numbytes, offer.numbytes, offer.norm, offer.samples]
             values.append(offer.loss)
@@ -83,6 +85,7 @@ def head_of(message: FromWorker | FromHub | FromWay, numbytes: int = 0) -> list[
             values = [Kind.PAYLOAD, message.number, numbytes]
         case Task():
             values = [Kind.TASK, message.number, numbytes, message.version, _named(message.via)]
+            values.append(message.eager_bytes)
         case Grant():
             values = [Kind.GRANT, message.number, numbytes, _named(message.via), message.copy_first]
         case Outcome():
@@ -108,11 +111,11 @@ def head_of(message: FromWorker | FromHub | FromWay, numbytes: int = 0) -> list[
     return [*values, *[0.0] * (NUMBERS - len(values))]
 
 
-def body_of(message: FromWorker) -> bytes | None:
+def body_of(message: FromWorker | EagerOffer) -> bytes | None:
     """What comes behind the head of a worker's message; None: nothing."""
     if isinstance(message, Resume):
         return _VERSION.pack(message.version)
-    return bytes(message.value.numpy()) if isinstance(message, Payload) else None
+    return bytes(message.value.numpy()) if isinstance(message, Payload | EagerOffer) else None
 
 
 def follows(head: Sequence[float], most: int) -> int:
@@ -149,10 +152,10 @@ def from_worker(head: Sequence[float], payload: Tensor | None) -> FromWorker:
 
 def from_hub(head: Sequence[float]) -> FromHub:
     """The hub's message; of a `Gather` without its tasks. Raises DataError for what is none."""
-    kind, number, _, third, fourth = head[:5]
-    if all(map(math.isfinite, (number, third, fourth))):
+    kind, number, _, third, fourth, fifth = head[:6]
+    if all(map(math.isfinite, (number, third, fourth, fifth))):
         if kind == Kind.TASK:
-            return Task(int(number), int(third), _name(fourth))
+            return Task(int(number), int(third), _name(fourth), int(fifth))
         if kind == Kind.GRANT:
             return Grant(int(number), _name(third), fourth == 1)
         if kind == Kind.OUTCOME and 0 <= third < len(_REASONS):

@@ -40,6 +40,14 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
+class EagerOffer:
+    """An offer, and its payload with it: the hub keeps that until it grants it."""
+
+    offer: Offer
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Payload:
     """What was granted, for the hub or for the member `via`; with `copy_first` the standby gets it first."""
 
@@ -52,11 +60,12 @@ class Payload:
 @dataclass(frozen=True, slots=True)
 class Task:
     """Compute on the model of this version, which comes with the message, or is to be fetched from the member
-    `via`. Numbers of a member ascend."""
+    `via`. Numbers of a member ascend. A payload of at most `eager_bytes` goes with its offer."""
 
     number: int
     version: int
     via: int | None = None
+    eager_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +199,7 @@ class Unit:
         return self.tasks[0] if self.group is None else (self.group, self.via, 0)
 
     def arrival(self, value: Any, missing: Any = None) -> Arrival:
-        """What the rule is told of `value`, which has no number where `missing` is 1."""
+        """What the rule receives for `value`, which has no number where `missing` is 1."""
         senders = () if self.group is None else tuple(member for member, _ in self.tasks)
         return Arrival(
             value,

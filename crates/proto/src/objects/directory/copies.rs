@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use super::{Directory, Entry};
 use crate::objects::feeders::Grant;
 use crate::objects::message::{Order, Report, State};
-use crate::objects::reduce::Plan;
 use crate::objects::rule::broadcast_block;
 use crate::objects::{Failure, ObjectId, Process};
 
@@ -44,7 +43,9 @@ impl Directory {
             entry.copies.update(from, state, rate, (fed_by, view));
         }
         if is_root {
-            self.plans.get_mut(&object).into_iter().for_each(Plan::repeat);
+            if let Some(plan) = self.plans.get_mut(&object) {
+                plan.repeat();
+            }
             self.forward_orders(object);
         }
         if state == State::Wanted && self.answer(from, object) {

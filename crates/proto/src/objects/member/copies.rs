@@ -92,7 +92,9 @@ impl Member {
     fn reopen_stream(&mut self, object: ObjectId) {
         let fed_by = self.held.get(&object).and_then(|held| held.fed_by);
         self.close_stream(object);
-        self.held.get_mut(&object).into_iter().for_each(|held| held.fed_by = fed_by);
+        if let Some(held) = self.held.get_mut(&object) {
+            held.fed_by = fed_by;
+        }
         self.open_stream(object);
     }
 
@@ -147,9 +149,9 @@ impl Member {
         };
         if is_complete {
             held.parting = None;
-            held.stream.take().into_iter().for_each(|stream| {
+            if let Some(stream) = held.stream.take() {
                 self.streams.remove(&stream);
-            });
+            }
         }
         if is_first || is_complete {
             self.report_standing(object);

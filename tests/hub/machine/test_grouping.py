@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tweed.hub.machine.aggregation_plan import Candidate, Group, Pending, model_sources, plan
+from tweed.hub.machine.grouping import Candidate, Group, Pending, model_sources, quickest_grouping
 from tweed.hub.machine.rates import Rates, SharedLink
 
 
@@ -17,13 +17,13 @@ def alike(count: int) -> list[Pending]:
 
 
 def test_without_an_aggregator_all_go_directly() -> None:
-    found = plan(alike(5), [], 10.0)
+    found = quickest_grouping(alike(5), [], 10.0)
     assert found.groups == (Group(None, 0, 5),) and found.seconds == 50.0 and found.hub_bytes == 500
 
 
 def test_nine_alike_at_two_aggregators() -> None:
     """After 30 s the link is free, and three are gathered at each; then each sum takes 10 s."""
-    found = plan(alike(9), [Candidate(50, 10.0, 10.0), Candidate(51, 10.0, 10.0)], 10.0)
+    found = quickest_grouping(alike(9), [Candidate(50, 10.0, 10.0), Candidate(51, 10.0, 10.0)], 10.0)
     assert found.groups == (Group(None, 0, 3), Group(50, 3, 6), Group(51, 6, 9))
     assert found.seconds == 50.0 and found.hub_bytes == 500
 
@@ -31,19 +31,19 @@ def test_nine_alike_at_two_aggregators() -> None:
 def test_with_many_aggregators_the_time_grows_as_the_root() -> None:
     """n transfers go in the time of d direct ones and g sums, where d + (d + 1) + ... is n."""
     candidates = [Candidate(100 + one, 10.0, 10.0) for one in range(30)]
-    found = plan(alike(30), candidates, 10.0)
+    found = quickest_grouping(alike(30), candidates, 10.0)
     assert found.seconds <= 90.0  # against 300
 
 
 def test_a_sum_that_is_larger_than_its_parts_is_worth_it_only_if_there_are_many() -> None:
     candidate = [Candidate(9, 10.0, 10.0)]
-    assert len(plan(alike(4), candidate, 10.0, sum_bytes=400).groups) == 1
-    assert len(plan(alike(12), candidate, 10.0, sum_bytes=400).groups) == 2
+    assert len(quickest_grouping(alike(4), candidate, 10.0, sum_bytes=400).groups) == 1
+    assert len(quickest_grouping(alike(12), candidate, 10.0, sum_bytes=400).groups) == 2
 
 
 def test_what_an_aggregator_sends_itself_need_not_move() -> None:
     slow = [Pending(0, 100, 10.0), Pending(1, 100, 0.1), Pending(2, 100, 10.0)]
-    found = plan(slow, [Candidate(1, 10.0, 10.0)], 10.0)
+    found = quickest_grouping(slow, [Candidate(1, 10.0, 10.0)], 10.0)
     assert found.groups == (Group(None, 0, 1), Group(1, 1, 3)) and found.seconds == 20.0
 
 
@@ -66,7 +66,7 @@ def test_groups_are_contiguous_and_never_slower_than_direct(
 ) -> None:
     pending = [Pending(member, *one) for member, one in enumerate(sizes)]
     candidates = [Candidate(100 + member, *one) for member, one in enumerate(links)]
-    found, direct = plan(pending, candidates, hub_rate), plan(pending, [], hub_rate)
+    found, direct = quickest_grouping(pending, candidates, hub_rate), quickest_grouping(pending, [], hub_rate)
     assert found.seconds <= direct.seconds and found.hub_bytes <= direct.hub_bytes
     assert found.groups[0].aggregator is None and found.groups[0].end > 0
     assert [one.begin for one in found.groups[1:]] == [one.end for one in found.groups[:-1]]
@@ -87,7 +87,7 @@ class Looked(list[Pending]):
 
 def test_a_plan_for_a_hundred_updates_and_thirty_hosts_looks_at_each_a_hundred_times_at_most() -> None:
     pending = Looked(Pending(one % 30, 1_000_000, 1e6 + 1e4 * one) for one in range(100))
-    plan(pending, [Candidate(one, 1e6, 1e6) for one in range(30)], 1e6)
+    quickest_grouping(pending, [Candidate(one, 1e6, 1e6) for one in range(30)], 1e6)
     assert 100 < pending.count < 100 * 100
 
 

@@ -8,8 +8,8 @@ one is gathered at an aggregator of its own; one sum of each follows:
     aggregator 2     | gathers group 2             | sends 2 |
 
 A group is as large as it can be and still be ready when the hub's link becomes free. All sizes of the direct
-group are tried, and the plan that is estimated to end first is taken. To send all directly is one of them, so
-a plan is never estimated to be slower than that.
+group are tried, and the grouping that is estimated to end first is taken. To send all directly is one of
+them, so what is taken is never estimated to be slower than that.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Grouping:
     """Groups in the order of transfers.
 
     Attributes:
@@ -59,10 +59,10 @@ class Plan:
     hub_bytes: float
 
 
-def plan(
+def quickest_grouping(
     pending: Sequence[Pending], candidates: Sequence[Candidate], hub_rate: float, sum_bytes: int = 0
-) -> Plan:
-    """The plan that is estimated to end first; of two alike, that with more direct ones.
+) -> Grouping:
+    """The grouping that is estimated to end first; of two alike, that with more direct ones.
 
     Args:
       pending: in the order of the stage `order`.
@@ -100,7 +100,7 @@ def model_sources(count: int, candidates: Sequence[Candidate], hub_rate: float) 
 
 
 class _Estimate:
-    """How long plans take, with sums over transfers taken once."""
+    """How long groupings take, with sums over transfers taken once."""
 
     def __init__(self, pending: Sequence[Pending], hub_rate: float, sum_bytes: int) -> None:
         self.pending, self.hub_rate, self.sum_bytes = pending, hub_rate, sum_bytes
@@ -110,7 +110,7 @@ class _Estimate:
             numbytes, longest = self.direct[-1]
             self.direct.append((numbytes + one.numbytes, max(longest, seconds)))
 
-    def from_direct(self, direct: int, candidates: Sequence[Candidate]) -> Plan:
+    def from_direct(self, direct: int, candidates: Sequence[Candidate]) -> Grouping:
         """With so many direct ones, and the others at candidates; the last of these takes the rest."""
         numbytes, longest = self.direct[direct]
         free_s = max(numbytes / self.hub_rate, longest)
@@ -128,7 +128,7 @@ class _Estimate:
             groups.append(Group(None, begin, count))
             free_s = max(free_s + rest / self.hub_rate, *self.alone_s[begin:])
             numbytes += rest
-        return Plan(tuple(groups), free_s, numbytes)
+        return Grouping(tuple(groups), free_s, numbytes)
 
     def _gathered(self, begin: int, one: Candidate, free_s: float, rest: bool) -> tuple[int, float, int]:
         """Where the group ends that is gathered in time, when it is ready, and the bytes of its sum."""
