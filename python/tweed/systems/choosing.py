@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from tweed.report.comparison import number
 from tweed.report.notes import Line, find, where
 from tweed.report.study import Section, Table
-from tweed.systems.compression.contenders import FAR, LOSSES, NAMED, POWERSGD, place
+from tweed.systems.compression.contenders import FAR, LATER_TIMES, LOSSES, NAMED, POWERSGD, place
 from tweed.systems.compression.report import ALL_WORDS, FAR_WORDS
 from tweed.systems.harness.time_to_accuracy import DDP, step_s, trainings
 from tweed.systems.ltp import contenders as ltp
@@ -60,8 +60,10 @@ def _network(
 
 def _behind_round_trips(compressed: Sequence[Line]) -> list[list[str]]:
     """The row of the link with round trips on which compression was measured; none if it was not."""
-    both = [quickest(compressed, FAR, sides) for sides in (NAMED, PEERS)]
-    cells = [cell for side in both for cell in _cells(compressed, side, FAR)]
+    timed = where(compressed, kind=LATER_TIMES, rate=FAR)
+    lines = [*where(compressed, kind="training"), *({**line, "kind": "step_times"} for line in timed)]
+    both = [quickest(lines, FAR, sides) for sides in (NAMED, PEERS)]
+    cells = [cell for side in both for cell in _cells(lines, side, FAR)]
     return [[FAR_WORDS, *cells]] if any(both) else []
 
 

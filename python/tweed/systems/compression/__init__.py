@@ -24,9 +24,10 @@ from tweed.systems.compression.contenders import (
     DILOCO,
     EVERY,
     FAR,
-    FAR_SIDES,
     FASTEST,
     LADDER,
+    LATER_SIDES,
+    LATER_TIMES,
     LOCAL,
     LOSSES,
     METHODS,
@@ -84,8 +85,9 @@ def experiment(notes: Notes, quick: bool) -> None:
         return
     for rate in RATES:
         ranks.time(sides, config, rate, _rounds(5, 1.0))
-    far = [side for side in sides if side.key in FAR_SIDES]
-    ranks.time(far, config, FAR, _rounds(5, 1.0))
+    later = [side for side in sides if side.key in LATER_SIDES]
+    for rate in (*RATES, FAR):
+        ranks.time(later, config, rate, _rounds(5, 1.0), LATER_TIMES)
     # For docs/choosing.md: more networks. TCP brings what is lost, so only the time per step is another one.
     named = [side for side in sides if side.key == DDP or side.key in NAMED]
     for rate, loss in product((*RATES, FASTEST), LOSSES):

@@ -29,9 +29,11 @@ SIGNED = f"{LOCAL}, sign, memory"
 FOUR = "local 4, top-k 5 %, memory"
 #: With steps during an exchange.
 LATER = tuple(f"{FOUR}, {more}" for more in ("delay 1", "delay 2", "delay 2, 2 fragments", "delay 4"))
-#: A link with a round trip, and the sides that are timed behind it.
+#: A link with a round trip.
 FAR = "100mbit,rtt=40ms"
-FAR_SIDES = (ALONE, DDP, BF16, POWERSGD, OFTEN, DILOCO, STREAMING, FOUR, *LATER)
+#: Lines of the times of these sides, which are taken apart from those of all sides.
+LATER_TIMES = "overlapped_times"
+LATER_SIDES = (ALONE, DDP, BF16, POWERSGD, OFTEN, DILOCO, STREAMING, FOUR, *LATER)
 #: Parts added one at a time.
 LADDER = (EVERY, LOCAL, SIGNED)
 #: The side that chooses by what it measures of the link, and the one that turns compression off.

@@ -67,14 +67,21 @@ class Ranks:
             facts |= {"lr": side.lr, "optimizer": side.optimizer, "how": how}
             self.notes.add(facts | asdict(self._run(training.train, place, side, config)))
 
-    def time(self, sides: Sequence[Method], config: Config, rate: str, rounds: benchmark.Config) -> None:
-        """Lines of kind "step_times": all sides in turns behind links of `rate`."""
-        if self.notes.has(kind="step_times", rate=rate, side=sides[0].key):
+    def time(
+        self,
+        sides: Sequence[Method],
+        config: Config,
+        rate: str,
+        rounds: benchmark.Config,
+        kind: str = "step_times",
+    ) -> None:
+        """Lines of `kind`: all sides in turns behind links of `rate`."""
+        if self.notes.has(kind=kind, rate=rate, side=sides[0].key):
             return
         self.notes.log(f"{rate}: all sides in turns")
         timed = self._run(training.time_steps, rate, sides, config, rounds)
         for side, one in zip(sides, timed, strict=True):
-            facts = {"kind": "step_times", "rate": rate, "side": side.key, "period": side.period}
+            facts = {"kind": kind, "rate": rate, "side": side.key, "period": side.period}
             self.notes.add(facts | asdict(one))
 
     def _place(self, side: Method) -> str:
