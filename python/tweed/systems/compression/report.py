@@ -183,10 +183,8 @@ def _later(lines: Sequence[Line], wanted: Goals) -> list[Section]:
         return []
     sides, rates = values(timed, "side"), values(timed, "rate")
     lines = [*(line for line in where(lines, kind="training") if line["side"] in sides), *timed]
-    verdicts = [
-        *_verdicts(lines, [rate for rate in rates if rate in WORDS], wanted, wanted.points),
-        *_far(lines),
-    ]
+    near = [rate for rate in rates if rate in WORDS]
+    verdicts = [*_verdicts(lines, near, wanted, wanted.points), *_far(lines)]
     rows = []
     for side in sides:
         each = [step_s(lines, side, rate) for rate in rates]
@@ -197,8 +195,8 @@ def _later(lines: Sequence[Line], wanted: Goals) -> list[Section]:
         rows.append([side, _reached(lines, side), *cells])
     head = ["", "accuracy", *(f"{_WORDS[rate]}: {what}" for rate in rates for what in ("ms/step", "sooner"))]
     words = [
-        "Ranks take steps while an exchange is under way, where a delay stands in the name. These sides had turns "
-        "of their own, with exchanges of two collectives, so that their times are not those of the tables above. "
+        "Ranks take steps while an exchange is under way, where a delay stands in the name. These sides had "
+        "turns of their own, with exchanges of two collectives: compare their times with each other alone. "
         f"Sooner: than DDP at an accuracy {wanted.points:g} points below what it ends with at its worst seed."
     ]
     tables = [goals(verdicts, fixed=LATER_FIXED), Table("", head, rows)]
