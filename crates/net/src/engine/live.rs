@@ -194,10 +194,21 @@ impl Host for Live {
         }
     }
 
-    fn send(&mut self, peer: usize, stream: usize, message: &Message, payload: Payload) {
+    fn send(
+        &mut self,
+        peer: usize,
+        stream: usize,
+        message: &Message,
+        payload: Payload,
+        urgency: Option<i32>,
+    ) {
         if let Some(stream) = self.links[peer].streams.get(stream) {
-            stream.queue(message, payload);
+            stream.queue(message, payload, urgency);
         }
+    }
+
+    fn lift(&mut self, run: u64, urgency: i32) {
+        self.links.iter().flat_map(|links| &links.streams).for_each(|stream| stream.lift(run, urgency));
     }
 
     fn flush(&mut self, peer: usize, stream: usize) -> Vec<Ticket> {

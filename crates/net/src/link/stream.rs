@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
 use tweed_proto::engine::message::{Message, MESSAGE_BYTES};
+use tweed_proto::engine::urgency::{UrgencyQueue, Waiting};
 use tweed_proto::engine::{Payload, Ticket};
 
 use crate::link::sockopt;
@@ -132,6 +133,11 @@ impl Frame {
         }
     }
 
+    /// It is a value of operation `run`.
+    fn is_of(&self, run: u64) -> bool {
+        matches!(self.payload, Payload::Memory(_, _, ticket) if ticket.run == run)
+    }
+
     fn left(&self) -> usize {
         MESSAGE_BYTES + self.body().len() - self.written
     }
@@ -140,7 +146,7 @@ impl Frame {
 /// The sending side of a socket: writes what it takes, keeps the rest. Any number of threads may flush it.
 pub(crate) struct Stream {
     pub(crate) socket: Socket,
-    queue: Mutex<VecDeque<Frame>>,
+    queue: Mutex<UrgencyQueue<Frame>>,
     /// Held while some of the queue is being written: those frames lie outside of it.
     writing: Mutex<()>,
 }
@@ -148,14 +154,21 @@ pub(crate) struct Stream {
 impl Stream {
     pub(crate) fn new(socket: Socket) -> Stream {
         crate::link::fork::shut_in_children(&socket);
-        let (queue, writing) =
-            (Mutex::new(LockRank::StreamQueue, VecDeque::new()), Mutex::new(LockRank::StreamWriting, ()));
+        let (queue, writing) = (
+            Mutex::new(LockRank::StreamQueue, UrgencyQueue::default()),
+            Mutex::new(LockRank::StreamWriting, ()),
+        );
         Stream { socket, queue, writing }
     }
 
-    /// Puts a message at the end of the queue; the next flush sends it.
-    pub(crate) fn queue(&self, message: &Message, payload: Payload) {
-        self.queue.lock().push_back(Frame { head: message.encode(), payload, written: 0 });
+    /// Puts a message at the end of the queue, or before what it overtakes; the next flush sends it.
+    pub(crate) fn queue(&self, message: &Message, payload: Payload, urgency: Option<i32>) {
+        self.queue.lock().push(Frame { head: message.encode(), payload, written: 0 }, urgency);
+    }
+
+    /// What waits of operation `run` becomes at least so urgent.
+    pub(crate) fn lift(&self, run: u64, urgency: i32) {
+        self.queue.lock().lift(|frame| frame.is_of(run), urgency);
     }
 
     /// Writes as much of the queue as the socket takes. Returns the tickets of payloads that have left. After an error it
@@ -172,30 +185,25 @@ impl Stream {
     pub(crate) fn close(&self) -> Vec<Ticket> {
         self.socket.shut_down();
         let _writing = self.writing.lock();
-        let unsent = std::mem::take(&mut *self.queue.lock());
-        unsent.into_iter().filter_map(Frame::ticket).collect()
+        let mut unsent = std::mem::take(&mut *self.queue.lock());
+        std::iter::from_fn(|| unsent.pop()).filter_map(Frame::ticket).collect()
     }
 
     fn write(&self, left: &mut Vec<Ticket>) -> io::Result<()> {
         loop {
             // Given back between two pieces: others may put in more, or take their memory back.
             let _writing = self.writing.lock();
-            let mut batch: VecDeque<Frame> = {
-                let mut queue = self.queue.lock();
-                let count = queue.len().min(FRAMES_AT_ONCE);
-                queue.drain(..count).collect()
-            };
+            let mut batch = self.queue.lock().take(FRAMES_AT_ONCE);
             if batch.is_empty() {
                 return self.socket.flush();
             }
             let parts: Vec<IoSlice<'_>> =
-                batch.iter().flat_map(Frame::rest).filter(|p| !p.is_empty()).collect();
+                batch.iter().flat_map(|waiting| waiting.frame.rest()).filter(|p| !p.is_empty()).collect();
             let written = self.socket.write(&parts);
             if let Ok(bytes) = written {
                 settle(&mut batch, bytes, left);
             }
-            let mut queue = self.queue.lock();
-            batch.into_iter().rev().for_each(|frame| queue.push_front(frame));
+            self.queue.lock().put_back(batch);
             match written {
                 Err(e) if e.kind() != io::ErrorKind::Interrupted => return Err(e),
                 _ => {}
@@ -220,25 +228,29 @@ impl Stream {
     pub(crate) fn detach(&self, run: u64) {
         let _writing = self.writing.lock();
         let mut queue = self.queue.lock();
-        queue.retain(|f| f.written > 0 || !matches!(f.payload, Payload::Memory(_, _, t) if t.run == run));
-        for frame in queue.iter_mut() {
-            if matches!(frame.payload, Payload::Memory(_, _, t) if t.run == run) {
+        queue.retain_mut(|frame| {
+            if frame.is_of(run) && frame.written > 0 {
                 frame.payload = Payload::Text(frame.body().to_vec());
             }
-        }
+            !frame.is_of(run)
+        });
     }
 }
 
 /// Takes `bytes` written bytes off the queue.
-fn settle(queue: &mut VecDeque<Frame>, mut bytes: usize, left: &mut Vec<Ticket>) {
-    while let Some(frame) = queue.front_mut() {
+fn settle(queue: &mut VecDeque<Waiting<Frame>>, mut bytes: usize, left: &mut Vec<Ticket>) {
+    while let Some(waiting) = queue.front_mut() {
+        let frame = &mut waiting.frame;
         let step = bytes.min(frame.left());
         frame.written += step;
         bytes -= step;
         if frame.left() > 0 {
+            if frame.written > 0 {
+                waiting.fix();
+            }
             return;
         }
-        left.extend(queue.pop_front().and_then(Frame::ticket));
+        left.extend(queue.pop_front().and_then(|waiting| waiting.frame.ticket()));
     }
 }
 

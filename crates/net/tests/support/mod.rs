@@ -192,7 +192,7 @@ pub(crate) fn request(
         dtype: DType::F32,
         reduce_op,
         factor: 1.0,
-        priority: 0,
+        urgency: 0,
         blocking: true,
         inputs,
         outputs,

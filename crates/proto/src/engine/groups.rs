@@ -205,7 +205,7 @@ impl<H: Host> Engine<H> {
         self.show_begun(&active);
         let left = self.groups.get(&key.group).map(|g| g.left.clone()).unwrap_or_default();
         left.into_iter().for_each(|rank| active.forgo(group.peers[rank as usize]));
-        let place = self.active.partition_point(|a| a.request.priority >= active.request.priority);
+        let place = self.active.partition_point(|a| a.request.urgency >= active.request.urgency);
         self.active.insert(place, active);
         for (peer, message, received) in self.early.take(key.group, Some(key)) {
             self.handle(peer, message, received);
@@ -239,7 +239,8 @@ impl<H: Host> Engine<H> {
             let ahead = self.early.holds_of(peer);
             for op in group.flow.begin(peer, active.key.op, bytes, ahead) {
                 let message = Message::new(Kind::Begun, active.key.group, op);
-                self.peers.send(peer, &message, Payload::Nothing, &mut self.host);
+                let urgency = Some(active.request.urgency);
+                self.peers.send_by_urgency(peer, &message, Payload::Nothing, urgency, &mut self.host);
             }
         }
     }

@@ -50,6 +50,7 @@ mod peers;
 pub mod request;
 mod shutdown;
 pub mod striping;
+pub mod urgency;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -98,7 +98,7 @@ impl<H: Host> Engine<H> {
                 message.lease = active.lease.unwrap_or_default();
             }
         }
-        self.peers.signal(peer, &message, &mut self.host);
+        self.peers.signal(peer, &message, active.request.urgency, &mut self.host);
     }
 
     /// Sends a value over a wire, or holds it back until its receiver has come so far.
@@ -127,7 +127,9 @@ impl<H: Host> Engine<H> {
         if bytes > 0 && direct && active.group.endpoint.is_some() {
             return self.send_datagrams(index, ticket, message);
         }
-        self.peers.send(to, &message, Payload::Memory(at, bytes, ticket), &mut self.host);
+        let urgency = Some(active.request.urgency);
+        let payload = Payload::Memory(at, bytes, ticket);
+        self.peers.send_by_urgency(to, &message, payload, urgency, &mut self.host);
     }
 
     /// A value has left: its memory is no longer read.
