@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tweed_proto::engine::message::{Message, MESSAGE_BYTES};
 use tweed_proto::engine::urgency::{UrgencyQueue, Waiting};
-use tweed_proto::engine::{Payload, Ticket};
+use tweed_proto::engine::{pace, Payload, Ticket};
 
 use crate::link::sockopt;
 use crate::secure::Sealed;
@@ -15,7 +16,6 @@ use crate::sync::{LockRank, Mutex};
 
 /// So many frames go to the kernel in one call.
 const FRAMES_AT_ONCE: usize = 16;
-
 /// A socket of either kind.
 pub(crate) enum Socket {
     Local(mio::net::UnixStream),
@@ -120,10 +120,9 @@ impl Frame {
         unsafe { payload_bytes(&self.payload) }
     }
 
-    fn rest(&self) -> [IoSlice<'_>; 2] {
-        let body = self.body();
+    fn rest(&self) -> [&[u8]; 2] {
         let head = self.written.min(MESSAGE_BYTES);
-        [IoSlice::new(&self.head[head..]), IoSlice::new(&body[self.written - head..])]
+        [&self.head[head..], &self.body()[self.written - head..]]
     }
 
     fn ticket(self) -> Option<Ticket> {
@@ -149,6 +148,10 @@ pub(crate) struct Stream {
     queue: Mutex<UrgencyQueue<Frame>>,
     /// Held while some of the queue is being written: those frames lie outside of it.
     writing: Mutex<()>,
+    /// The kernel is given no more than leaves soon.
+    paced: AtomicBool,
+    /// Frames wait although the kernel would take them.
+    holds_back: AtomicBool,
 }
 
 impl Stream {
@@ -158,11 +161,46 @@ impl Stream {
             Mutex::new(LockRank::StreamQueue, UrgencyQueue::default()),
             Mutex::new(LockRank::StreamWriting, ()),
         );
-        Stream { socket, queue, writing }
+        Stream { socket, queue, writing, paced: AtomicBool::new(false), holds_back: AtomicBool::new(false) }
+    }
+
+    /// From now on the kernel is given no more than leaves soon: all else waits in the queue, where it can be overtaken.
+    pub(crate) fn pace(&self) {
+        if !matches!(self.socket, Socket::Local(_)) {
+            let _ = sockopt::limit_unsent(&self.socket, pace::LEAST_BYTES as i32);
+            self.paced.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Frames wait although the kernel would take them: flush it again after [`pace::AGAIN`].
+    pub(crate) fn holds_back(&self) -> bool {
+        self.holds_back.load(Ordering::Relaxed)
+    }
+
+    /// So many bytes may be written now.
+    fn room(&self) -> usize {
+        if !self.paced.load(Ordering::Relaxed) {
+            return usize::MAX;
+        }
+        let known =
+            sockopt::carried(&self.socket).and_then(|c| Ok((c, sockopt::unacknowledged(&self.socket)?)));
+        // Of a connection that has failed, the write says so.
+        known.map_or(usize::MAX, |(c, held)| pace::room(c.rate, c.round_trip, held as u64) as usize)
+    }
+
+    /// Packets that were lost, as far as the kernel says. With few under way it sends some again only to be sure.
+    pub(crate) fn losses(&self) -> u64 {
+        let paced = self.paced.load(Ordering::Relaxed);
+        let known = paced.then(|| sockopt::carried(&self.socket).ok()).flatten().unwrap_or_default();
+        self.socket.retransmissions().saturating_sub(known.repeated.into())
     }
 
     /// Puts a message at the end of the queue, or before what it overtakes; the next flush sends it.
     pub(crate) fn queue(&self, message: &Message, payload: Payload, urgency: Option<i32>) {
+        if self.paced.load(Ordering::Relaxed) {
+            // Until a flush finds out: that of a sealed stream comes after the engine's deadline was set.
+            self.holds_back.store(true, Ordering::Relaxed);
+        }
         self.queue.lock().push(Frame { head: message.encode(), payload, written: 0 }, urgency);
     }
 
@@ -193,12 +231,15 @@ impl Stream {
         loop {
             // Given back between two pieces: others may put in more, or take their memory back.
             let _writing = self.writing.lock();
-            let mut batch = self.queue.lock().take(FRAMES_AT_ONCE);
+            let room = self.room();
+            let mut queue = self.queue.lock();
+            self.holds_back.store(room == 0 && queue.iter().next().is_some(), Ordering::Relaxed);
+            let mut batch = queue.take(if room == 0 { 0 } else { FRAMES_AT_ONCE });
+            drop(queue);
             if batch.is_empty() {
                 return self.socket.flush();
             }
-            let parts: Vec<IoSlice<'_>> =
-                batch.iter().flat_map(|waiting| waiting.frame.rest()).filter(|p| !p.is_empty()).collect();
+            let parts = within(batch.iter().flat_map(|waiting| waiting.frame.rest()), room);
             let written = self.socket.write(&parts);
             if let Ok(bytes) = written {
                 settle(&mut batch, bytes, left);
@@ -235,6 +276,16 @@ impl Stream {
             !frame.is_of(run)
         });
     }
+}
+
+/// The first `room` bytes of these parts.
+fn within<'a>(parts: impl Iterator<Item = &'a [u8]>, mut room: usize) -> Vec<IoSlice<'a>> {
+    let cut = parts.map(|part| {
+        let part = &part[..part.len().min(room)];
+        room -= part.len();
+        IoSlice::new(part)
+    });
+    cut.filter(|part| !part.is_empty()).collect()
 }
 
 /// Takes `bytes` written bytes off the queue.

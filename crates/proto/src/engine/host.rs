@@ -134,6 +134,11 @@ pub trait Host {
     /// Writes as much of a stream's queue as the kernel takes; the tickets of payloads that have left. A host may put it off
     /// until the lock is given back, and tell of them by [`Event::Left`].
     fn flush(&mut self, peer: usize, stream: usize) -> Vec<Ticket>;
+    /// Peers and streams of which something waits that the kernel would take: they are flushed again after
+    /// [`super::pace::AGAIN`].
+    fn held_back(&self) -> Vec<(usize, usize)> {
+        Vec::new()
+    }
     /// Packets to the peer are lost, as far as is known once `left` bytes of values have left for it: values go over all its streams.
     fn is_lossy(&mut self, peer: usize, left: u64) -> bool;
     /// What the streams to a peer hold that the kernel has not taken.

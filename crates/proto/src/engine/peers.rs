@@ -169,6 +169,9 @@ impl Peers {
 
     /// Sends what has been queued. Returns the tickets of the payloads that have left since the last time.
     pub fn flush(&mut self, host: &mut impl Host) -> Vec<Ticket> {
+        for (to, stream) in host.held_back() {
+            self.all[to].unflushed.insert(stream);
+        }
         for to in 0..self.all.len() {
             while let Some(&stream) = self.all[to].unflushed.first() {
                 self.flush_stream(to, stream, host);
