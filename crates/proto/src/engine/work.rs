@@ -4,6 +4,7 @@ use crate::executor::{Action, Notice, Signal};
 use crate::layout::Reach;
 
 use super::error::EngineError;
+use super::flow::Value;
 use super::host::{Host, Payload, Ticket};
 use super::message::Kind;
 use super::operation::job::{claim, Job, NoJob};
@@ -110,7 +111,8 @@ impl<H: Host> Engine<H> {
             return self.handle_left(ticket);
         }
         let flow = self.groups.get_mut(&key.group).map(|group| &mut group.flow);
-        if flow.is_some_and(|flow| !flow.admit(to, key.op, bytes, ticket)) {
+        let value = Value { op: key.op, urgency: active.request.urgency, bytes, ticket };
+        if flow.is_some_and(|flow| !flow.admit(to, value)) {
             return;
         }
         self.send_value(index, ticket);
