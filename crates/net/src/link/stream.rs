@@ -7,8 +7,9 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tweed_proto::engine::message::{Message, MESSAGE_BYTES};
+use tweed_proto::engine::pace::{self, Pace};
 use tweed_proto::engine::urgency::{UrgencyQueue, Waiting};
-use tweed_proto::engine::{pace, Payload, Ticket};
+use tweed_proto::engine::{Payload, Ticket};
 
 use crate::link::sockopt;
 use crate::secure::Sealed;
@@ -147,7 +148,7 @@ pub(crate) struct Stream {
     pub(crate) socket: Socket,
     queue: Mutex<UrgencyQueue<Frame>>,
     /// Held while some of the queue is being written: those frames lie outside of it.
-    writing: Mutex<()>,
+    writing: Mutex<Pace>,
     /// The kernel is given no more than leaves soon.
     paced: AtomicBool,
     /// Frames wait although the kernel would take them.
@@ -159,7 +160,7 @@ impl Stream {
         crate::link::fork::shut_in_children(&socket);
         let (queue, writing) = (
             Mutex::new(LockRank::StreamQueue, UrgencyQueue::default()),
-            Mutex::new(LockRank::StreamWriting, ()),
+            Mutex::new(LockRank::StreamWriting, Pace::default()),
         );
         Stream { socket, queue, writing, paced: AtomicBool::new(false), holds_back: AtomicBool::new(false) }
     }
@@ -178,21 +179,22 @@ impl Stream {
     }
 
     /// So many bytes may be written now.
-    fn room(&self) -> usize {
+    fn room(&self, pace: &mut Pace) -> usize {
         if !self.paced.load(Ordering::Relaxed) {
             return usize::MAX;
         }
         let known =
             sockopt::carried(&self.socket).and_then(|c| Ok((c, sockopt::unacknowledged(&self.socket)?)));
         // Of a connection that has failed, the write says so.
-        known.map_or(usize::MAX, |(c, held)| pace::room(c.rate, c.round_trip, held as u64) as usize)
+        known.map_or(usize::MAX, |((carried, _), held)| pace.room(&carried, held as u64) as usize)
     }
 
     /// Packets that were lost, as far as the kernel says. With few under way it sends some again only to be sure.
     pub(crate) fn losses(&self) -> u64 {
         let paced = self.paced.load(Ordering::Relaxed);
-        let known = paced.then(|| sockopt::carried(&self.socket).ok()).flatten().unwrap_or_default();
-        self.socket.retransmissions().saturating_sub(known.repeated.into())
+        let repeated =
+            paced.then(|| sockopt::carried(&self.socket)).map_or(0, |known| known.map_or(0, |(_, r)| r));
+        self.socket.retransmissions().saturating_sub(repeated.into())
     }
 
     /// Puts a message at the end of the queue, or before what it overtakes; the next flush sends it.
@@ -230,8 +232,8 @@ impl Stream {
     fn write(&self, left: &mut Vec<Ticket>) -> io::Result<()> {
         loop {
             // Given back between two pieces: others may put in more, or take their memory back.
-            let _writing = self.writing.lock();
-            let room = self.room();
+            let mut pace = self.writing.lock();
+            let room = self.room(&mut pace);
             let mut queue = self.queue.lock();
             self.holds_back.store(room == 0 && queue.iter().next().is_some(), Ordering::Relaxed);
             let mut batch = queue.take(if room == 0 { 0 } else { FRAMES_AT_ONCE });
