@@ -31,6 +31,7 @@ from bench import (
     sparse,
     tasks,
     training,
+    urgent,
     virtual_hub,
 )
 from bench.run import Row
@@ -61,6 +62,7 @@ FULL: dict[str, Part] = {
     "live hub": lambda: live_hub.rows(live_hub.FULL),
     "reconfigure": lambda: regrouped.rows(regrouped.FULL),
     "behind NAT": lambda: behind_nat.rows(behind_nat.FULL),
+    "urgent": lambda: urgent.rows(urgent.FULL),
     "neighbours": lambda: neighbours.rows(neighbours.FULL),
     "loops": lambda: loops.rows(loops.FULL),
     "tasks": lambda: tasks.rows(tasks.FULL),

@@ -29,6 +29,7 @@ from bench import (
     sparse,
     tabled,
     tasks,
+    urgent,
     virtual_hub,
 )
 from bench.networks import PART
@@ -103,6 +104,7 @@ _SECTIONS = (
     live_hub.table,
     compared.beside("Groups made anew", regrouped.PART),
     behind_nat.table,
+    urgent.table,
     neighbours.table,
     loops.table,
     tasks.table,

@@ -29,7 +29,7 @@ def test_no_send_of_a_sum_needs_a_link_that_is_missing(case: str) -> None:
     ranks, missing = MISSING[case]
     gone = {frozenset(pair) for pair in missing}
     made = plan(ranks, NETWORK, missing=missing)
-    for collective, _, schedule, _ in made.rows():
+    for collective, _, schedule, *_ in made.rows():
         if collective in SUMS:
             assert is_direct(schedule)
             assert not any(frozenset((send.src, send.dst)) in gone for send in schedule)
@@ -50,7 +50,7 @@ def test_of_three_the_one_in_the_middle_carries_two_buffers_each_way() -> None:
     numbytes = 25 << 20
     (schedule,) = [
         schedule
-        for collective, most, schedule, _ in made.rows()
+        for collective, most, schedule, *_ in made.rows()
         if collective == "all_reduce" and (most is None or most >= numbytes)
     ][:1]
     received = sum(numbytes / schedule.chunks for send in schedule if send.dst == 0)

@@ -32,7 +32,7 @@ struct CRequest {
     reduce_op: u32,
     root: u32,
     tag: u64,
-    priority: i32,
+    urgency: i32,
     blocking: u32,
     factor: f64,
     timeout_ms: i64,
@@ -195,7 +195,7 @@ unsafe fn read_request(request: &CRequest) -> Result<Request, EngineError> {
         dtype: DType::try_from(request.dtype).map_err(|e| refuse(&e))?,
         reduce_op: ReduceOp::try_from(request.reduce_op).map_err(|e| refuse(&e))?,
         factor: request.factor,
-        priority: request.priority,
+        urgency: request.urgency,
         blocking: request.blocking != 0,
         // SAFETY: by the contract.
         inputs: unsafe { segments(request.inputs, request.n_inputs) },

@@ -130,6 +130,15 @@ impl Group {
         self.driver.engine.lock().keep_whole(self.members.number, address as u64, bytes as u64);
     }
 
+    /// Calls from or to memory of this rank are so urgent from now on; 0: as all others. Other ranks need not name theirs.
+    pub fn set_urgency(&self, address: usize, bytes: usize, urgency: i32) {
+        let mut engine = self.driver.engine.lock();
+        engine.set_urgency(self.members.number, address as u64, bytes as u64, urgency);
+        engine.host.paces = true;
+        let peers = self.members.others().filter_map(|peer| engine.host.links.get(peer));
+        peers.flat_map(|links| &links.streams).for_each(|stream| stream.pace());
+    }
+
     /// All-to-alls from and to that memory carry contributions, which may lose parts; of 0 bytes: no more. All ranks name
     /// theirs alike.
     pub fn may_lose(&self, address: usize, bytes: usize) {

@@ -14,7 +14,7 @@ const BUILDERS: [(&str, Builder); 4] =
 
 /// As little is under way as can be.
 fn of_few_in_flight(ranks: u32) -> PlanRow {
-    PlanRow { in_flight_bytes: Some(1), ..pairwise(ranks) }
+    PlanRow { in_flight_bytes: Some(1), piece_bytes: Some(4 << 10), ..pairwise(ranks) }
 }
 
 fn check_sums(ranks: u32, wire_only: bool) {

@@ -55,7 +55,8 @@ fn main() {
     };
     let mut ends = [end(), end()];
     for round in 0..MESSAGES {
-        let what = Outgoing { round, tag: [0; 48], bytes, value: 4, critical: Vec::new(), lossy: false };
+        let what =
+            Outgoing { round, tag: [0; 48], bytes, value: 4, critical: Vec::new(), lossy: false, urgency: 0 };
         ends[0].link.send(what);
     }
     let began = Instant::now();

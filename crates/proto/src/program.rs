@@ -76,6 +76,8 @@ pub struct Program {
     pub chunks: u32,
     /// So many bytes of each chunk are under way at once, at most; `None`: as many as the group lets.
     pub in_flight_bytes: Option<u64>,
+    /// Pieces have so many bytes at most; `None`: as many as the group lets.
+    pub piece_bytes: Option<u64>,
     /// What leaves, ordered by the step in which it first does.
     pub outputs: Vec<Output>,
     /// What arrives, ordered by step.
@@ -109,6 +111,7 @@ impl Program {
             ranks: schedule.ranks(),
             chunks: schedule.chunks(),
             in_flight_bytes: None,
+            piece_bytes: None,
             outputs: Vec::new(),
             inputs: collect_inputs(schedule, rank, &part),
             in_place: part.in_order,

@@ -131,6 +131,20 @@ fn the_silent_rank_is_named_by_those_that_wait_only_for_others() {
 }
 
 #[test]
+fn who_sends_something_more_urgent_is_not_to_blame() {
+    let mut reports = ring(Some(inside(&[1], 999)));
+    assert_eq!(find(0, &reports), culprit(1, Reason::Link { to: 2 }));
+    reports[1].1.sends_first = Some("all_reduce float32 [2]".into());
+    assert_eq!(find(0, &reports), []);
+    let (warning, verdict) = texts(Process::Alive, &reports);
+    let words = "rank 1 on host-1 (process 101, tcp 10.0.0.3:4000) sends all_reduce float32 [2] first, which is more urgent there";
+    assert!(
+        warning.ends_with(words) && verdict.contains(&format!("urgent:  {words}; ")),
+        "{warning}\n{verdict}"
+    );
+}
+
+#[test]
 fn a_rank_that_has_not_called_is_named() {
     for me in [0, 1, 3] {
         let found = find(me, &ring(Some(elsewhere())));

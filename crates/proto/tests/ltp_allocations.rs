@@ -33,8 +33,15 @@ static ALLOCATOR: Counting = Counting;
 fn data_packets_take_no_memory() {
     let settings = || Settings { payload: 1452, payload_ceiling: 1452, ..Settings::default() };
     let mut links = [Link::new(settings()), Link::new(settings())];
-    let what =
-        Outgoing { round: 1, tag: [0; 48], bytes: 30_000_000, value: 4, critical: vec![], lossy: false };
+    let what = Outgoing {
+        round: 1,
+        tag: [0; 48],
+        bytes: 30_000_000,
+        value: 4,
+        critical: vec![],
+        lossy: false,
+        urgency: 0,
+    };
     links[0].send(what);
     let body = [0; 1452];
     let (mut now, mut data, mut in_data) = (Duration::ZERO, 0_u64, 0_u64);

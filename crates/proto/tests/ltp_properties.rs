@@ -198,7 +198,8 @@ proptest! {
         let settings = Settings { closing, seed, payload_ceiling: 1452, ..Settings::default() };
         let mut pair = Pair::new(&[settings.clone(), settings]);
         let critical = critical.into_iter().map(|start| start.min(bytes)..(start + 50).min(bytes)).collect();
-        let what = Outgoing { round: 1, tag: [1; 48], bytes, value: value as u8, critical, lossy: true };
+        let (value, lossy, urgency) = (value as u8, true, 0);
+        let what = Outgoing { round: 1, tag: [1; 48], bytes, value, critical, lossy, urgency };
         let reliable = Outgoing { lossy: false, ..what.clone() };
         pair.send(0, what.clone());
         pair.send(1, what);

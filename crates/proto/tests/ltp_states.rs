@@ -66,7 +66,7 @@ impl Side {
     /// The peer has everything that was sent.
     fn acknowledge(&mut self) {
         let (critical, lossy) = (Vec::new(), false);
-        self.link.send(Outgoing { round: 0, tag: [0; 48], bytes: 0, value: 1, critical, lossy });
+        self.link.send(Outgoing { round: 0, tag: [0; 48], bytes: 0, value: 1, critical, lossy, urgency: 0 });
         let Some(Transmit::Control { number, .. }) = self.leaving().pop() else { panic!("OPEN is a frame") };
         let ranges = std::iter::once(0..=number).collect();
         self.frame(&Frame::Ack(tweed_proto::ltp::frame::Ack { delay_us: 0, ranges })).expect("it was sent");
@@ -202,7 +202,15 @@ const BYTES: u32 = 3_000_000;
 fn sender(from: From) -> Side {
     let mut side = Side::new();
     let critical = ranges(0..16);
-    side.link.send(Outgoing { round: 7, tag: [3; 48], bytes: BYTES, value: 4, critical, lossy: true });
+    side.link.send(Outgoing {
+        round: 7,
+        tag: [3; 48],
+        bytes: BYTES,
+        value: 4,
+        critical,
+        lossy: true,
+        urgency: 0,
+    });
     if from != From::Waiting {
         assert!(side.leaving().len() > 2);
     }

@@ -47,6 +47,11 @@ impl PyLosses {
         self.inner.with(py, |group| group.keep_whole(address, bytes))
     }
 
+    /// Calls from or to memory of this rank are so urgent from now on; 0: as all others.
+    fn set_urgency(&self, py: Python<'_>, address: usize, bytes: usize, urgency: i32) -> PyResult<()> {
+        self.inner.with(py, |group| group.set_urgency(address, bytes, urgency))
+    }
+
     /// All-to-alls from and to that memory carry contributions, which may lose parts; of 0 bytes: no more.
     fn may_lose(&self, py: Python<'_>, address: usize, bytes: usize) -> PyResult<()> {
         self.inner.with(py, |group| group.may_lose(address, bytes))

@@ -30,7 +30,7 @@ fn engine_table() -> usize {
     (&raw const TABLE) as usize
 }
 
-type Row<'py> = (String, Option<u64>, PyRef<'py, PySchedule>, Option<u64>);
+type Row<'py> = (String, Option<u64>, PyRef<'py, PySchedule>, Option<u64>, Option<u64>);
 
 /// A process's place in the network: shared memory, listeners, threads.
 #[pyclass(name = "Node", module = "tweed._core", frozen)]
@@ -176,11 +176,12 @@ fn ask(py: Python<'_>, watch: Option<&Py<PyAny>>) -> PyResult<()> {
     watch.map(|watch| watch.call0(py)).transpose().map(drop)
 }
 
-fn plan_row(py: Python<'_>, (name, up_to_bytes, schedule, in_flight): &Row<'_>) -> PyResult<PlanRow> {
+fn plan_row(py: Python<'_>, (name, up_to_bytes, schedule, in_flight, piece): &Row<'_>) -> PyResult<PlanRow> {
     let found = Collective::ALL.iter().find(|c| c.name() == name);
     let collective = *found.ok_or_else(|| usage(py, format!("there is no collective {name:?}")))?;
     let schedule = Arc::new(schedule.inner.clone());
-    Ok(PlanRow { collective, up_to_bytes: *up_to_bytes, schedule, in_flight_bytes: *in_flight })
+    let (in_flight_bytes, piece_bytes) = (*in_flight, *piece);
+    Ok(PlanRow { collective, up_to_bytes: *up_to_bytes, schedule, in_flight_bytes, piece_bytes })
 }
 
 /// A rank's handle on a group. Operations go through the C table.

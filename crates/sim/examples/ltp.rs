@@ -119,7 +119,8 @@ fn push(world: &mut World, case: &Case, round: u32, lossy: bool) -> Result<(Dura
     let begin = world.now();
     let mut tickets = Vec::new();
     for sender in 0..SENDERS {
-        let what = Outgoing { round, tag: [0; 48], bytes: case.bytes, value: 4, critical: Vec::new(), lossy };
+        let (bytes, critical, urgency) = (case.bytes, Vec::new(), 0);
+        let what = Outgoing { round, tag: [0; 48], bytes, value: 4, critical, lossy, urgency };
         tickets.push(world.send(sender, 0, what)?);
     }
     let mut closed = None;

@@ -95,7 +95,15 @@ fn run(conditions: Conditions, bytes: u32, messages: u32, lossy: bool) -> Result
         }
         let begin = world.now();
         let pieces = (0..bytes).step_by(PIECE as usize).map(|from| PIECE.min(bytes - from));
-        let piece = |bytes| Outgoing { round, tag: [0; 48], bytes, value: 4, critical: Vec::new(), lossy };
+        let piece = |bytes| Outgoing {
+            round,
+            tag: [0; 48],
+            bytes,
+            value: 4,
+            critical: Vec::new(),
+            lossy,
+            urgency: 0,
+        };
         let tickets = pieces.map(|bytes| world.send(0, 0, piece(bytes))).collect::<Result<Vec<_>, _>>()?;
         while tickets.iter().any(|&ticket| world.messages()[ticket].ended.is_none()) {
             world.step(begin + Duration::from_secs(120))?;

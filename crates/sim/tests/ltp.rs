@@ -28,7 +28,8 @@ impl Draw {
             start..(start + self.below(200) as u32).min(bytes)
         });
         let critical = critical.collect();
-        Outgoing { round, tag: [0; 48], bytes, value: value as u8, critical, lossy: self.below(4) > 0 }
+        let (value, lossy, urgency) = (value as u8, self.below(4) > 0, (bytes % 3) as i32);
+        Outgoing { round, tag: [0; 48], bytes, value, critical, lossy, urgency }
     }
 }
 

@@ -38,7 +38,8 @@ fn steps(seed: u64, conditions: Conditions, senders: usize, bytes: u32, lossy: b
         let begin = world.now();
         let send = |(sender, from)| {
             let bytes = PIECE.min(bytes - from);
-            let what = Outgoing { round, tag: [0; 48], bytes, value: 4, critical: Vec::new(), lossy };
+            let what =
+                Outgoing { round, tag: [0; 48], bytes, value: 4, critical: Vec::new(), lossy, urgency: 0 };
             world.send(sender, 0, what).expect("all is well")
         };
         let pieces =
@@ -115,8 +116,15 @@ fn messages_of_a_few_packets_seldom_wait_for_a_timer() {
         if round == 100 {
             channels.iter().for_each(|&at| world.set_conditions(at, Conditions { loss: 0.05, ..channel }));
         }
-        let what =
-            Outgoing { round, tag: [0; 48], bytes: 12_000, value: 4, critical: Vec::new(), lossy: false };
+        let what = Outgoing {
+            round,
+            tag: [0; 48],
+            bytes: 12_000,
+            value: 4,
+            critical: Vec::new(),
+            lossy: false,
+            urgency: 0,
+        };
         let begin = world.now();
         let ticket = world.send(0, 0, what).expect("all is well");
         while world.messages()[ticket].received.is_none() {
@@ -179,6 +187,7 @@ fn packets_that_come_together_by_chance_are_not_taken_for_a_faster_link() {
                     value: 4,
                     critical: Vec::new(),
                     lossy: false,
+                    urgency: 0,
                 };
                 world.send(0, 0, what).expect("all is well");
             }

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tweed.torch.options import Options as Options
     from tweed.torch.sharded import sharded_compression as sharded_compression
     from tweed.torch.stages import stage_link as stage_link
+    from tweed.torch.urgency import set_urgency as set_urgency
 
 __all__ = [
     "Cut",
@@ -27,6 +28,7 @@ __all__ = [
     "empty",
     "plan_json",
     "register",
+    "set_urgency",
     "sharded_compression",
     "stage_link",
     "torchrun_handler",
@@ -93,6 +95,7 @@ _MODULES = {
     "compression": "hooks",
     "empty": "memory",
     "plan_json": "backend",
+    "set_urgency": "urgency",
     "sharded_compression": "sharded",
     "stage_link": "stages",
 }

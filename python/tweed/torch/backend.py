@@ -82,7 +82,7 @@ def plan_json(group: dist.ProcessGroup | None = None) -> str | None:
 
 
 def engine_group(group: dist.ProcessGroup | None = None) -> Losses:
-    """The engine's side of a process group: what must stay whole, and what was lost.
+    """The engine's side of a process group: what must stay whole, what is urgent, and what was lost.
 
     Args:
       group: of the backend "tweed"; `None`: the default group.

@@ -63,7 +63,7 @@ class Request(c.Structure):
         ("reduce_op", c.c_uint32),
         ("root", c.c_uint32),
         ("tag", c.c_uint64),
-        ("priority", c.c_int32),
+        ("urgency", c.c_int32),
         ("blocking", c.c_uint32),
         ("factor", c.c_double),
         ("timeout_ms", c.c_int64),

@@ -47,7 +47,7 @@ def test_rooted_collectives_are_flat_so_that_any_rank_can_be_the_root() -> None:
     planned = make(topology.ring(5), sizes=SIZES)
     for pick in planned.plan.picks:
         assert (pick.pieces is None) == (pick.collective not in planned.tables)
-    for name, _, schedule, _ in planned.plan.rows():
+    for name, _, schedule, *_ in planned.plan.rows():
         if name in ("broadcast", "reduce", "gather", "scatter"):
             assert schedule.rotated(3).root == 3
 

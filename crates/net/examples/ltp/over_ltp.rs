@@ -52,7 +52,15 @@ pub(crate) fn send(job: &Job, control: &mut Control) -> Result<Near, Failure> {
     let mut missing_bytes = 0;
     let (calls_s, cpu_s) = timed(job, |i| {
         let Job { bytes, lossy, .. } = *job;
-        let what = Outgoing { round: i as u32, tag: [0; 48], bytes, value: 4, critical: Vec::new(), lossy };
+        let what = Outgoing {
+            round: i as u32,
+            tag: [0; 48],
+            bytes,
+            value: 4,
+            critical: Vec::new(),
+            lossy,
+            urgency: 0,
+        };
         // SAFETY: `body` outlives the driver, which is closed below.
         unsafe { datagrams.send(0, what, body.as_ptr(), i as u64) };
         match notices.recv() {

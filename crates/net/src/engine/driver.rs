@@ -69,6 +69,7 @@ impl Driver {
             unsealed: Vec::new(),
             datagrams: BTreeMap::new(),
             status: BTreeMap::new(),
+            paces: false,
             lines: Vec::new(),
         };
         let driver = Driver {

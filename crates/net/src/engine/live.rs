@@ -73,6 +73,8 @@ pub(crate) struct Live {
     pub(crate) datagrams: BTreeMap<u64, Arc<Datagrams>>,
     /// The status of each peer, by group and rank.
     pub(crate) status: BTreeMap<GroupNumber, Vec<PeerStatus>>,
+    /// Some streams are paced.
+    pub(crate) paces: bool,
     /// Lines to be printed once the engine's lock is free.
     pub(crate) lines: Vec<String>,
 }
@@ -194,10 +196,21 @@ impl Host for Live {
         }
     }
 
-    fn send(&mut self, peer: usize, stream: usize, message: &Message, payload: Payload) {
+    fn send(
+        &mut self,
+        peer: usize,
+        stream: usize,
+        message: &Message,
+        payload: Payload,
+        urgency: Option<i32>,
+    ) {
         if let Some(stream) = self.links[peer].streams.get(stream) {
-            stream.queue(message, payload);
+            stream.queue(message, payload, urgency);
         }
+    }
+
+    fn lift(&mut self, run: u64, urgency: i32) {
+        self.links.iter().flat_map(|links| &links.streams).for_each(|stream| stream.lift(run, urgency));
     }
 
     fn flush(&mut self, peer: usize, stream: usize) -> Vec<Ticket> {
@@ -213,9 +226,20 @@ impl Host for Live {
         }
     }
 
+    fn held_back(&self) -> Vec<(usize, usize)> {
+        if !self.paces {
+            return Vec::new();
+        }
+        let streams = |(peer, links): (usize, &Links)| {
+            let held = links.streams.iter().enumerate().filter(|(_, stream)| stream.holds_back());
+            held.map(|(stream, _)| (peer, stream)).collect::<Vec<_>>()
+        };
+        self.links.iter().enumerate().flat_map(streams).collect()
+    }
+
     fn is_lossy(&mut self, peer: usize, left: u64) -> bool {
         let Links { streams, striping, .. } = &mut self.links[peer];
-        striping.is_lossy(left, || streams.iter().map(|stream| stream.socket.retransmissions()).sum())
+        striping.is_lossy(left, || streams.iter().map(|stream| stream.losses()).sum())
     }
 
     fn queued_bytes(&self, peer: usize) -> u64 {

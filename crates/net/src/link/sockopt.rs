@@ -2,6 +2,9 @@
 
 use std::io;
 use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use tweed_proto::engine::pace::Carried;
 
 /// Sets an option to a number.
 pub(crate) fn set(socket: &impl AsRawFd, level: i32, name: i32, value: i32) -> io::Result<()> {
@@ -25,6 +28,26 @@ pub(crate) fn get(socket: &impl AsRawFd, level: i32, name: i32) -> io::Result<i3
 pub(crate) fn tcp_info(socket: &impl AsRawFd) -> io::Result<libc::tcp_info> {
     // SAFETY: numbers alone.
     unsafe { get_record(socket, libc::IPPROTO_TCP, libc::TCP_INFO) }
+}
+
+/// Of what the kernel takes it keeps at most so many bytes that have not left.
+pub(crate) fn limit_unsent(socket: &impl AsRawFd, bytes: i32) -> io::Result<()> {
+    set(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes)
+}
+
+/// What a connection has carried, and how many packets were sent again although they had arrived.
+pub(crate) fn carried(socket: &impl AsRawFd) -> io::Result<(Carried, u32)> {
+    // Words of `struct tcp_info` that libc does not know: tcpi_bytes_acked, tcpi_min_rtt, tcpi_busy_time, tcpi_dsack_dups.
+    const BYTES_ACKED: usize = 30;
+    const MIN_RTT: usize = 37;
+    const BUSY_TIME: usize = 42;
+    const DSACK_DUPS: usize = 54;
+    // SAFETY: numbers alone.
+    let words: [u32; DSACK_DUPS + 1] = unsafe { get_record(socket, libc::IPPROTO_TCP, libc::TCP_INFO) }?;
+    let long = |at: usize| u64::from(words[at]) | u64::from(words[at + 1]) << 32;
+    let (busy, round_trip) = (long(BUSY_TIME), words[MIN_RTT].into());
+    let [busy, round_trip] = [busy, round_trip].map(Duration::from_micros);
+    Ok((Carried { arrived: long(BYTES_ACKED), busy, round_trip }, words[DSACK_DUPS]))
 }
 
 /// Bytes that the kernel has taken and the other end has not acknowledged.

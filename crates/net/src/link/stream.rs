@@ -4,8 +4,11 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tweed_proto::engine::message::{Message, MESSAGE_BYTES};
+use tweed_proto::engine::pace::{self, Pace};
+use tweed_proto::engine::urgency::{UrgencyQueue, Waiting};
 use tweed_proto::engine::{Payload, Ticket};
 
 use crate::link::sockopt;
@@ -14,7 +17,6 @@ use crate::sync::{LockRank, Mutex};
 
 /// So many frames go to the kernel in one call.
 const FRAMES_AT_ONCE: usize = 16;
-
 /// A socket of either kind.
 pub(crate) enum Socket {
     Local(mio::net::UnixStream),
@@ -119,10 +121,9 @@ impl Frame {
         unsafe { payload_bytes(&self.payload) }
     }
 
-    fn rest(&self) -> [IoSlice<'_>; 2] {
-        let body = self.body();
+    fn rest(&self) -> [&[u8]; 2] {
         let head = self.written.min(MESSAGE_BYTES);
-        [IoSlice::new(&self.head[head..]), IoSlice::new(&body[self.written - head..])]
+        [&self.head[head..], &self.body()[self.written - head..]]
     }
 
     fn ticket(self) -> Option<Ticket> {
@@ -130,6 +131,11 @@ impl Frame {
             Payload::Memory(_, _, ticket) => Some(ticket),
             Payload::Nothing | Payload::Text(_) => None,
         }
+    }
+
+    /// It is a value of operation `run`.
+    fn is_of(&self, run: u64) -> bool {
+        matches!(self.payload, Payload::Memory(_, _, ticket) if ticket.run == run)
     }
 
     fn left(&self) -> usize {
@@ -140,22 +146,69 @@ impl Frame {
 /// The sending side of a socket: writes what it takes, keeps the rest. Any number of threads may flush it.
 pub(crate) struct Stream {
     pub(crate) socket: Socket,
-    queue: Mutex<VecDeque<Frame>>,
+    queue: Mutex<UrgencyQueue<Frame>>,
     /// Held while some of the queue is being written: those frames lie outside of it.
-    writing: Mutex<()>,
+    writing: Mutex<Pace>,
+    /// The kernel is given no more than leaves soon.
+    paced: AtomicBool,
+    /// Frames wait although the kernel would take them.
+    holds_back: AtomicBool,
 }
 
 impl Stream {
     pub(crate) fn new(socket: Socket) -> Stream {
         crate::link::fork::shut_in_children(&socket);
-        let (queue, writing) =
-            (Mutex::new(LockRank::StreamQueue, VecDeque::new()), Mutex::new(LockRank::StreamWriting, ()));
-        Stream { socket, queue, writing }
+        let (queue, writing) = (
+            Mutex::new(LockRank::StreamQueue, UrgencyQueue::default()),
+            Mutex::new(LockRank::StreamWriting, Pace::default()),
+        );
+        Stream { socket, queue, writing, paced: AtomicBool::new(false), holds_back: AtomicBool::new(false) }
     }
 
-    /// Puts a message at the end of the queue; the next flush sends it.
-    pub(crate) fn queue(&self, message: &Message, payload: Payload) {
-        self.queue.lock().push_back(Frame { head: message.encode(), payload, written: 0 });
+    /// From now on the kernel is given no more than leaves soon: all else waits in the queue, where it can be overtaken.
+    pub(crate) fn pace(&self) {
+        if !matches!(self.socket, Socket::Local(_)) {
+            let _ = sockopt::limit_unsent(&self.socket, pace::LEAST_BYTES as i32);
+            self.paced.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Frames wait although the kernel would take them: flush it again after [`pace::AGAIN`].
+    pub(crate) fn holds_back(&self) -> bool {
+        self.holds_back.load(Ordering::Relaxed)
+    }
+
+    /// So many bytes may be written now.
+    fn room(&self, pace: &mut Pace) -> usize {
+        if !self.paced.load(Ordering::Relaxed) {
+            return usize::MAX;
+        }
+        let known =
+            sockopt::carried(&self.socket).and_then(|c| Ok((c, sockopt::unacknowledged(&self.socket)?)));
+        // Of a connection that has failed, the write says so.
+        known.map_or(usize::MAX, |((carried, _), held)| pace.room(&carried, held as u64) as usize)
+    }
+
+    /// Packets that were lost, as far as the kernel says. With few under way it sends some again only to be sure.
+    pub(crate) fn losses(&self) -> u64 {
+        let paced = self.paced.load(Ordering::Relaxed);
+        let repeated =
+            paced.then(|| sockopt::carried(&self.socket)).map_or(0, |known| known.map_or(0, |(_, r)| r));
+        self.socket.retransmissions().saturating_sub(repeated.into())
+    }
+
+    /// Puts a message at the end of the queue, or before what it overtakes; the next flush sends it.
+    pub(crate) fn queue(&self, message: &Message, payload: Payload, urgency: Option<i32>) {
+        if self.paced.load(Ordering::Relaxed) {
+            // Until a flush finds out: that of a sealed stream comes after the engine's deadline was set.
+            self.holds_back.store(true, Ordering::Relaxed);
+        }
+        self.queue.lock().push(Frame { head: message.encode(), payload, written: 0 }, urgency);
+    }
+
+    /// What waits of operation `run` becomes at least so urgent.
+    pub(crate) fn lift(&self, run: u64, urgency: i32) {
+        self.queue.lock().lift(|frame| frame.is_of(run), urgency);
     }
 
     /// Writes as much of the queue as the socket takes. Returns the tickets of payloads that have left. After an error it
@@ -172,30 +225,28 @@ impl Stream {
     pub(crate) fn close(&self) -> Vec<Ticket> {
         self.socket.shut_down();
         let _writing = self.writing.lock();
-        let unsent = std::mem::take(&mut *self.queue.lock());
-        unsent.into_iter().filter_map(Frame::ticket).collect()
+        let mut unsent = std::mem::take(&mut *self.queue.lock());
+        std::iter::from_fn(|| unsent.pop()).filter_map(Frame::ticket).collect()
     }
 
     fn write(&self, left: &mut Vec<Ticket>) -> io::Result<()> {
         loop {
             // Given back between two pieces: others may put in more, or take their memory back.
-            let _writing = self.writing.lock();
-            let mut batch: VecDeque<Frame> = {
-                let mut queue = self.queue.lock();
-                let count = queue.len().min(FRAMES_AT_ONCE);
-                queue.drain(..count).collect()
-            };
+            let mut pace = self.writing.lock();
+            let room = self.room(&mut pace);
+            let mut queue = self.queue.lock();
+            self.holds_back.store(room == 0 && queue.iter().next().is_some(), Ordering::Relaxed);
+            let mut batch = queue.take(if room == 0 { 0 } else { FRAMES_AT_ONCE });
+            drop(queue);
             if batch.is_empty() {
                 return self.socket.flush();
             }
-            let parts: Vec<IoSlice<'_>> =
-                batch.iter().flat_map(Frame::rest).filter(|p| !p.is_empty()).collect();
+            let parts = within(batch.iter().flat_map(|waiting| waiting.frame.rest()), room);
             let written = self.socket.write(&parts);
             if let Ok(bytes) = written {
                 settle(&mut batch, bytes, left);
             }
-            let mut queue = self.queue.lock();
-            batch.into_iter().rev().for_each(|frame| queue.push_front(frame));
+            self.queue.lock().put_back(batch);
             match written {
                 Err(e) if e.kind() != io::ErrorKind::Interrupted => return Err(e),
                 _ => {}
@@ -220,25 +271,39 @@ impl Stream {
     pub(crate) fn detach(&self, run: u64) {
         let _writing = self.writing.lock();
         let mut queue = self.queue.lock();
-        queue.retain(|f| f.written > 0 || !matches!(f.payload, Payload::Memory(_, _, t) if t.run == run));
-        for frame in queue.iter_mut() {
-            if matches!(frame.payload, Payload::Memory(_, _, t) if t.run == run) {
+        queue.retain_mut(|frame| {
+            if frame.is_of(run) && frame.written > 0 {
                 frame.payload = Payload::Text(frame.body().to_vec());
             }
-        }
+            !frame.is_of(run)
+        });
     }
 }
 
+/// The first `room` bytes of these parts.
+fn within<'a>(parts: impl Iterator<Item = &'a [u8]>, mut room: usize) -> Vec<IoSlice<'a>> {
+    let cut = parts.map(|part| {
+        let part = &part[..part.len().min(room)];
+        room -= part.len();
+        IoSlice::new(part)
+    });
+    cut.filter(|part| !part.is_empty()).collect()
+}
+
 /// Takes `bytes` written bytes off the queue.
-fn settle(queue: &mut VecDeque<Frame>, mut bytes: usize, left: &mut Vec<Ticket>) {
-    while let Some(frame) = queue.front_mut() {
+fn settle(queue: &mut VecDeque<Waiting<Frame>>, mut bytes: usize, left: &mut Vec<Ticket>) {
+    while let Some(waiting) = queue.front_mut() {
+        let frame = &mut waiting.frame;
         let step = bytes.min(frame.left());
         frame.written += step;
         bytes -= step;
         if frame.left() > 0 {
+            if frame.written > 0 {
+                waiting.fix();
+            }
             return;
         }
-        left.extend(queue.pop_front().and_then(Frame::ticket));
+        left.extend(queue.pop_front().and_then(|waiting| waiting.frame.ticket()));
     }
 }
 

@@ -210,7 +210,15 @@ mod tests {
         sockets[0].accept(1, host, &invitations[1]).expect("they agree");
         sockets[1].accept(1, host, &invitations[0]).expect("they agree");
         let data = [7u8; 100];
-        let what = Outgoing { round: 0, tag: [0; 48], bytes: 100, value: 1, critical: vec![], lossy: false };
+        let what = Outgoing {
+            round: 0,
+            tag: [0; 48],
+            bytes: 100,
+            value: 1,
+            critical: vec![],
+            lossy: false,
+            urgency: 0,
+        };
         // SAFETY: the data stay as they are until both sockets are closed.
         unsafe { sockets[0].send(1, what, data.as_ptr(), 1) };
         coming.recv_timeout(Duration::from_secs(20)).expect("the message comes");

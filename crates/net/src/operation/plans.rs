@@ -20,6 +20,8 @@ pub struct PlanRow {
     pub schedule: Arc<Schedule>,
     /// So many bytes of each chunk are under way at once, at most; `None`: as many as the group lets.
     pub in_flight_bytes: Option<u64>,
+    /// Pieces have so many bytes at most; `None`: as many as the group lets.
+    pub piece_bytes: Option<u64>,
 }
 
 /// The rows of a group, and programs compiled from them when they were first needed.
@@ -95,6 +97,7 @@ fn compile(row: &PlanRow, turn: Rank, rank: Rank) -> Result<Plan, EngineError> {
     };
     let mut program = Program::compile(&turned, rank);
     program.in_flight_bytes = row.in_flight_bytes;
+    program.piece_bytes = row.piece_bytes;
     Ok((turned, Arc::new(program)))
 }
 
@@ -105,16 +108,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_be_in_flight_is_in_each_program_of_a_row() {
+    fn how_buffers_are_cut_is_in_each_program_of_a_row() {
         let sends = vec![Send::new(0, 0, 1, 0, false), Send::new(0, 0, 2, 0, false)];
         let (name, collective) = ("star".into(), Collective::Broadcast);
         let draft = Draft { name, collective, root: 0, ranks: 3, chunks: 1, sends, topology: None };
         let schedule = Arc::new(Schedule::new(draft).expect("a right schedule"));
-        let row = PlanRow { collective, up_to_bytes: None, schedule, in_flight_bytes: Some(7) };
+        let (in_flight_bytes, piece_bytes) = (Some(7), Some(3));
+        let row = PlanRow { collective, up_to_bytes: None, schedule, in_flight_bytes, piece_bytes };
         let mut plans = Plans::new(vec![row], &GroupConfig::default()).expect("rows that can be run");
         for root in [0, 2] {
             let (_, program) = plans.find(collective, root, 1024, 1).expect("a row");
-            assert_eq!(program.in_flight_bytes, Some(7));
+            assert_eq!((program.in_flight_bytes, program.piece_bytes), (Some(7), Some(3)));
         }
     }
 }

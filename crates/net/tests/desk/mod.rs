@@ -164,7 +164,7 @@ pub(crate) fn through(mut invitation: Vec<u8>, port: u16) -> Vec<u8> {
 /// A message that must arrive whole.
 pub(crate) fn whole(tag: u8, body: &[u8]) -> Outgoing {
     let bytes = body.len() as u32;
-    Outgoing { round: 1, tag: [tag; 48], bytes, value: 4, critical: Vec::new(), lossy: false }
+    Outgoing { round: 1, tag: [tag; 48], bytes, value: 4, critical: Vec::new(), lossy: false, urgency: 0 }
 }
 
 /// `bytes` that are different at each place and for each seed.

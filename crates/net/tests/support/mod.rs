@@ -142,7 +142,7 @@ fn join_with<T: std::marker::Send>(
 pub(crate) fn row(collective: Collective, ranks: u32, chunks: u32, sends: Vec<Send>) -> PlanRow {
     let draft = Draft { name: "test".into(), collective, root: 0, ranks, chunks, sends, topology: None };
     let schedule = Arc::new(Schedule::new(draft).expect("a right schedule"));
-    PlanRow { collective, up_to_bytes: None, schedule, in_flight_bytes: None }
+    PlanRow { collective, up_to_bytes: None, schedule, in_flight_bytes: None, piece_bytes: None }
 }
 
 /// All ordered pairs of ranks.
@@ -192,7 +192,7 @@ pub(crate) fn request(
         dtype: DType::F32,
         reduce_op,
         factor: 1.0,
-        priority: 0,
+        urgency: 0,
         blocking: true,
         inputs,
         outputs,

@@ -191,7 +191,7 @@ impl<H: Host> Engine<H> {
         }
         for op in shown {
             let message = Message::new(Kind::Begun, group, op);
-            self.peers.send(peer, &message, Payload::Nothing, &mut self.host);
+            self.peers.send_by_urgency(peer, &message, Payload::Nothing, Some(0), &mut self.host);
         }
     }
 }

@@ -7,10 +7,13 @@
 //! shows that it has begun that one, and those before it in its lane. Where the peer would send none in time, it sends
 //! `Begun`: for a large operation, and whenever something comes early of a peer that may not know how far this rank is.
 //!
+//! Of what is held back, the most urgent is the first to leave.
+//!
 //! What has begun is never held back: otherwise a rank that waits for an early operation could wait for ever behind later
 //! ones. A peer that has begun nothing gets at least one value.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use super::host::Ticket;
 use super::p2p::lane;
@@ -21,6 +24,16 @@ pub const MOST_AHEAD_BYTES: u64 = 64 << 20;
 /// smaller ones as make up a quarter of what the sender may be ahead.
 const LARGE_BYTES: u64 = 256 << 10;
 
+/// A value that wants to leave.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Value {
+    /// Its operation, whose urgency it has.
+    pub(super) op: u64,
+    pub(super) urgency: i32,
+    pub(super) bytes: u64,
+    pub(super) ticket: Ticket,
+}
+
 /// What one peer was sent.
 #[derive(Debug, Default)]
 struct Ahead {
@@ -29,7 +42,8 @@ struct Ahead {
     /// Bytes by lane and operation that it is not known to have begun; and their sum.
     unbegun: BTreeMap<(u64, u64), u64>,
     bytes: u64,
-    held: VecDeque<(u64, u64, Ticket)>,
+    /// The most urgent first.
+    held: Vec<Value>,
 }
 
 /// What came from one peer.
@@ -55,15 +69,16 @@ impl Flow {
         Flow { most, ahead: BTreeMap::new(), behind: BTreeMap::new() }
     }
 
-    /// A value of operation `op` wants to leave. `false`: it is held back, and comes out of [`Flow::handle_begun`].
+    /// A value wants to leave. `false`: it is held back, and comes out of [`Flow::handle_begun`].
     #[must_use]
-    pub(super) fn admit(&mut self, peer: usize, op: u64, bytes: u64, ticket: Ticket) -> bool {
+    pub(super) fn admit(&mut self, peer: usize, value: Value) -> bool {
         let ahead = self.ahead.entry(peer).or_default();
-        if ahead.has_begun(op) || ahead.fits(bytes, self.most) {
-            ahead.count(op, bytes);
+        if ahead.has_begun(value.op) || ahead.fits(value.bytes, self.most) {
+            ahead.count(value.op, value.bytes);
             return true;
         }
-        ahead.held.push_back((op, bytes, ticket));
+        let place = ahead.held.partition_point(|before| before.urgency >= value.urgency);
+        ahead.held.insert(place, value);
         false
     }
 
@@ -76,12 +91,13 @@ impl Flow {
             return Vec::new();
         }
         let mut free = Vec::new();
-        for (op, bytes, ticket) in std::mem::take(&mut ahead.held) {
-            if ahead.has_begun(op) || (ahead.held.is_empty() && ahead.fits(bytes, self.most)) {
-                ahead.count(op, bytes);
-                free.push(ticket);
+        for value in std::mem::take(&mut ahead.held) {
+            let fits = ahead.held.is_empty() && ahead.fits(value.bytes, self.most);
+            if fits || ahead.has_begun(value.op) {
+                ahead.count(value.op, value.bytes);
+                free.push(value.ticket);
             } else {
-                ahead.held.push_back((op, bytes, ticket));
+                ahead.held.push(value);
             }
         }
         free
@@ -89,14 +105,22 @@ impl Flow {
 
     /// An operation has failed: its values leave no more.
     pub(super) fn forget(&mut self, run: u64) {
-        self.ahead.values_mut().for_each(|ahead| ahead.held.retain(|(.., ticket)| ticket.run != run));
+        self.ahead.values_mut().for_each(|ahead| ahead.held.retain(|value| value.ticket.run != run));
+    }
+
+    /// Values of an operation become so urgent.
+    pub(super) fn lift(&mut self, run: u64, urgency: i32) {
+        for held in self.ahead.values_mut().map(|ahead| &mut ahead.held) {
+            held.iter_mut().filter(|value| value.ticket.run == run).for_each(|value| value.urgency = urgency);
+            held.sort_by_key(|value| Reverse(value.urgency));
+        }
     }
 
     /// The peer is lost. What was held back for it leaves no more.
     #[must_use]
     pub(super) fn drop_peer(&mut self, peer: usize) -> Vec<Ticket> {
         let ahead = self.ahead.remove(&peer).unwrap_or_default();
-        ahead.held.into_iter().map(|(.., ticket)| ticket).collect()
+        ahead.held.into_iter().map(|value| value.ticket).collect()
     }
 
     /// This rank begins an operation that brings it `bytes` bytes from `peer`, which is known to be `ahead`. The operations
@@ -164,10 +188,27 @@ mod tests {
         Ticket { run, send: 0, output: 0, slice: 0, to: 0 }
     }
 
+    fn value(op: u64, bytes: u64) -> Value {
+        Value { op, urgency: 0, bytes, ticket: ticket(op) }
+    }
+
+    #[test]
+    fn of_what_is_held_back_the_most_urgent_leaves_first() {
+        let mut flow = Flow::new(8);
+        let urgent = |op, urgency| Value { urgency, ..value(op, 8) };
+        assert!(flow.admit(1, value(0, 8)));
+        let held = [urgent(1, 0), urgent(2, 1), urgent(3, 0), urgent(4, 1)];
+        assert!(held.into_iter().all(|value| !flow.admit(1, value)));
+        flow.lift(3, 2);
+        assert_eq!(flow.handle_begun(1, 0), [ticket(3)]);
+        assert_eq!(flow.handle_begun(1, 3), [2, 4, 1].map(ticket), "there is room for one more");
+        assert!(!flow.holds());
+    }
+
     #[test]
     fn what_the_peer_has_not_begun_is_held_back_in_order() {
         let (mut flow, half) = (Flow::new(MOST_AHEAD_BYTES), MOST_AHEAD_BYTES / 2);
-        let left: Vec<bool> = (0..4).map(|op| flow.admit(1, op, half, ticket(op))).collect();
+        let left: Vec<bool> = (0..4).map(|op| flow.admit(1, value(op, half))).collect();
         assert_eq!(left, [true, true, false, false]);
         assert_eq!(flow.handle_begun(1, 0), [ticket(2)]);
         assert_eq!(flow.handle_begun(1, 3), [ticket(3)]);
@@ -177,10 +218,10 @@ mod tests {
     #[test]
     fn what_has_begun_leaves_however_much_is_ahead() {
         let mut flow = Flow::new(MOST_AHEAD_BYTES);
-        assert!(flow.admit(1, 7, 10 * MOST_AHEAD_BYTES, ticket(7)), "the first value always leaves");
-        assert!(!flow.admit(1, 8, 1, ticket(8)));
+        assert!(flow.admit(1, value(7, 10 * MOST_AHEAD_BYTES)), "the first value always leaves");
+        assert!(!flow.admit(1, value(8, 1)));
         assert!(flow.handle_begun(1, 5).is_empty());
-        assert!(flow.admit(1, 5, MOST_AHEAD_BYTES, ticket(5)));
+        assert!(flow.admit(1, value(5, MOST_AHEAD_BYTES)));
         flow.forget(8);
         assert!(flow.handle_begun(1, 9).is_empty());
     }
@@ -189,8 +230,8 @@ mod tests {
     fn what_the_peer_has_begun_counts_even_before_it_was_sent_anything() {
         let mut flow = Flow::new(MOST_AHEAD_BYTES);
         assert!(flow.handle_begun(1, 0).is_empty());
-        assert!(flow.admit(1, 1, 8, ticket(1)), "a later operation goes first");
-        assert!(flow.admit(1, 0, 2 * MOST_AHEAD_BYTES, ticket(0)));
+        assert!(flow.admit(1, value(1, 8)), "a later operation goes first");
+        assert!(flow.admit(1, value(0, 2 * MOST_AHEAD_BYTES)));
     }
 
     #[test]

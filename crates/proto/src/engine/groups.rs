@@ -34,6 +34,8 @@ pub(super) struct GroupState {
     pub(super) whole: BTreeMap<u64, u64>,
     /// Memory from and to which an all-to-all carries contributions: length by address.
     packets: BTreeMap<u64, u64>,
+    /// How urgent operations from or to memory are: length and urgency by address.
+    urgent: BTreeMap<u64, (u64, i32)>,
     /// How many operations of each signature have ended in this epoch of the packets.
     pub(super) of_a_kind: BTreeMap<u32, u32>,
     /// The operation that ended last.
@@ -59,12 +61,23 @@ impl GroupState {
             deliveries: Deliveries::default(),
             whole: BTreeMap::new(),
             packets: BTreeMap::new(),
+            urgent: BTreeMap::new(),
             of_a_kind: BTreeMap::new(),
             last_end: None,
             left: BTreeSet::new(),
             verdict: None,
             broken: None,
         }
+    }
+
+    /// The greatest urgency of the memory that a call reads or writes; what the call says where none was named.
+    fn urgency(&self, request: &Request) -> i32 {
+        let touched = |(&at, &(length, _)): &(&u64, &(u64, i32))| {
+            let overlaps = |s: &Segment| s.data.0 < at + length && at < s.data.0 + s.bytes;
+            request.inputs.iter().chain(&request.outputs).any(overlaps)
+        };
+        let named = self.urgent.iter().filter(touched).map(|(_, &(_, urgency))| urgency);
+        named.max().unwrap_or(request.urgency)
     }
 
     /// An all-to-all all of whose memory was named by [`Engine::may_lose`].
@@ -125,6 +138,15 @@ impl<H: Host> Engine<H> {
         match bytes {
             0 => group.packets.remove(&address),
             _ => group.packets.insert(address, bytes),
+        };
+    }
+
+    /// Calls from or to memory of this rank are so urgent from now on; 0: as all others. Other ranks need not name theirs.
+    pub fn set_urgency(&mut self, group: GroupNumber, address: u64, bytes: u64, urgency: i32) {
+        let Some(group) = self.groups.get_mut(&group) else { return };
+        match urgency {
+            0 => group.urgent.remove(&address),
+            _ => group.urgent.insert(address, (bytes, urgency)),
         };
     }
 
@@ -191,9 +213,10 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    fn begin(&mut self, draft: Draft<H::Call>, key: Key) {
+    fn begin(&mut self, mut draft: Draft<H::Call>, key: Key) {
         self.next_run += 1;
         let group = self.groups.get(&key.group);
+        draft.request.urgency = group.map_or(draft.request.urgency, |g| g.urgency(&draft.request));
         let contributes = group.is_some_and(|g| g.carries_contributions(&draft.request));
         let (run, recorded) = (self.next_run, self.settings.records);
         let start = Start { key, run, late: self.watch(&draft), recorded, contributes };
@@ -205,7 +228,7 @@ impl<H: Host> Engine<H> {
         self.show_begun(&active);
         let left = self.groups.get(&key.group).map(|g| g.left.clone()).unwrap_or_default();
         left.into_iter().for_each(|rank| active.forgo(group.peers[rank as usize]));
-        let place = self.active.partition_point(|a| a.request.priority >= active.request.priority);
+        let place = self.active.partition_point(|a| a.request.urgency >= active.request.urgency);
         self.active.insert(place, active);
         for (peer, message, received) in self.early.take(key.group, Some(key)) {
             self.handle(peer, message, received);
@@ -239,7 +262,8 @@ impl<H: Host> Engine<H> {
             let ahead = self.early.holds_of(peer);
             for op in group.flow.begin(peer, active.key.op, bytes, ahead) {
                 let message = Message::new(Kind::Begun, active.key.group, op);
-                self.peers.send(peer, &message, Payload::Nothing, &mut self.host);
+                let urgency = Some(active.request.urgency);
+                self.peers.send_by_urgency(peer, &message, Payload::Nothing, urgency, &mut self.host);
             }
         }
     }

@@ -127,11 +127,18 @@ pub trait Host {
     /// Touches it no more, and wakes the owner if it waits for that.
     fn let_go(&mut self, peer: usize, lease: Lease);
 
-    /// Puts a message at the end of a stream's queue.
-    fn send(&mut self, peer: usize, stream: usize, message: &Message, payload: Payload);
+    /// Puts a message at the end of a stream's queue, or before frames of less urgency; `None`: it keeps its place.
+    fn send(&mut self, peer: usize, stream: usize, message: &Message, payload: Payload, urgency: Option<i32>);
+    /// What waits in streams of an operation's values becomes at least so urgent.
+    fn lift(&mut self, run: u64, urgency: i32);
     /// Writes as much of a stream's queue as the kernel takes; the tickets of payloads that have left. A host may put it off
     /// until the lock is given back, and tell of them by [`Event::Left`].
     fn flush(&mut self, peer: usize, stream: usize) -> Vec<Ticket>;
+    /// Peers and streams of which something waits that the kernel would take: they are flushed again after
+    /// [`super::pace::AGAIN`].
+    fn held_back(&self) -> Vec<(usize, usize)> {
+        Vec::new()
+    }
     /// Packets to the peer are lost, as far as is known once `left` bytes of values have left for it: values go over all its streams.
     fn is_lossy(&mut self, peer: usize, left: u64) -> bool;
     /// What the streams to a peer hold that the kernel has not taken.

@@ -1,5 +1,6 @@
 //! What is late: asks the others how they stand, answers those who ask, and says who is to blame.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -96,7 +97,12 @@ impl<H: Host> Engine<H> {
             self.busy_turn = true;
             let waited = now.saturating_sub(self.active[index].started);
             match self.active[index].late.watchdog.poll(waited) {
-                Some(Step::Ask) => self.ask(index, now),
+                Some(Step::Ask) => {
+                    self.ask(index, now);
+                    if self.active[index].late.watchdog.is_half_over() {
+                        self.lift(index);
+                    }
+                }
                 Some(Step::Warn) => self.warn(index, now),
                 Some(Step::Fail) => {
                     let active = &self.active[index];
@@ -138,6 +144,18 @@ impl<H: Host> Engine<H> {
         }
     }
 
+    /// An operation that has waited for half of its time becomes as urgent as any other.
+    fn lift(&mut self, index: usize) {
+        let most = self.active.iter().map(|active| active.request.urgency).max().unwrap_or(0);
+        let active = &mut self.active[index];
+        active.request.urgency = most;
+        self.host.lift(active.run, most);
+        if let Some(group) = self.groups.get_mut(&active.key.group) {
+            group.flow.lift(active.run, most);
+        }
+        self.active.sort_by_key(|active| Reverse(active.request.urgency));
+    }
+
     /// `peer` asks how this rank stands in an operation.
     pub(super) fn answer(&mut self, peer: usize, question: &Message) {
         let Ok(text) = serde_json::to_vec(&self.report(peer, question, self.clock)) else { return };
@@ -161,7 +179,16 @@ impl<H: Host> Engine<H> {
             stand: Standing::Inside { waits_for: active.waits_for(), quiet },
             answered: active.late.answered(),
             missed: active.late.missed(others, now),
+            sends_first: self.sends_first(active),
         }
+    }
+
+    /// The operation whose values leave before those of this one, if some of both wait.
+    fn sends_first(&self, active: &ActiveOp<H::Call>) -> Option<String> {
+        let before = |other: &&ActiveOp<H::Call>| {
+            other.request.urgency > active.request.urgency && other.executor.is_sending()
+        };
+        self.active.iter().find(before).filter(|_| active.executor.is_sending()).map(ActiveOp::label)
     }
 
     /// The operation has been called here before, and is forgotten.

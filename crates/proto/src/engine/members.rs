@@ -43,15 +43,24 @@ impl Tuning {
     /// over links of 10 and 50 Mbit/s where a chunk was one message, 1.55 s in pieces of 256 KiB, 1.30 s in these.
     pub const PACKETS: Tuning = Tuning { piece_bytes: 64 << 10, window: 64, pieces: 1 };
 
-    /// Bytes of a piece and slices under way, for a buffer of `bytes` in `chunks` chunks. Of each chunk at most `in_flight`
-    /// bytes are under way, where that is given, but at least two pieces.
-    pub(crate) fn cut(self, chunks: u32, bytes: u64, in_flight: Option<u64>) -> (u64, u32) {
+    /// Bytes of a piece and slices under way, for a buffer of `bytes` in `chunks` chunks. Pieces have at most `short` bytes,
+    /// where that is given, and as many bytes are under way. Of each chunk at most `in_flight` bytes are, where that is
+    /// given, but at least two pieces.
+    pub(crate) fn cut(
+        self,
+        chunks: u32,
+        bytes: u64,
+        short: Option<u64>,
+        in_flight: Option<u64>,
+    ) -> (u64, u32) {
         let chunks = u64::from(chunks.max(1));
         let most = (Self::SLICE_BYTES / chunks).min(bytes / (chunks * self.pieces)).max(Self::LEAST_PIECE);
-        let piece = self.piece_bytes.min(most).next_multiple_of(64);
-        let Some(in_flight) = in_flight else { return (piece, self.window) };
+        let long = self.piece_bytes.min(most).next_multiple_of(64);
+        let piece = short.map_or(long, |short| long.min((short / 64).max(1) * 64));
+        let window = u64::from(self.window) * (long / piece);
+        let Some(in_flight) = in_flight else { return (piece, window as u32) };
         let piece = piece.min((in_flight / 4).max(Self::LEAST_PIECE) / 64 * 64);
-        (piece, u64::from(self.window).min((in_flight / piece).max(2)) as u32)
+        (piece, window.min((in_flight / piece).max(2)) as u32)
     }
 }
 
@@ -61,12 +70,19 @@ mod tests {
 
     #[test]
     fn no_more_is_under_way_than_may_be_in_flight() {
-        let cut = |in_flight| Tuning::WIRE.cut(1, 25_000_000, in_flight);
+        let cut = |in_flight| Tuning::WIRE.cut(1, 25_000_000, None, in_flight);
         assert_eq!([cut(None), cut(Some(u64::MAX))], [(256 << 10, 16); 2]);
         assert_eq!([cut(Some(512 << 10)), cut(Some(2 << 20))], [(128 << 10, 4), (256 << 10, 8)]);
         assert_eq!([586_788, 961_788].map(|bytes| cut(Some(bytes)).1), [4, 4]);
         assert_eq!(cut(Some(1)), (64 << 10, 2), "one leaves while one comes");
-        assert_eq!(Tuning::SHARED.cut(1, 25_000_000, Some(4 << 20)).1, 2);
+        assert_eq!(Tuning::SHARED.cut(1, 25_000_000, None, Some(4 << 20)).1, 2);
+    }
+
+    #[test]
+    fn of_short_pieces_as_many_bytes_are_under_way() {
+        let cut = |short| Tuning::WIRE.cut(1, 25_000_000, Some(short), None);
+        assert_eq!([cut(8 << 10), cut(1 << 20), cut(1)], [(8 << 10, 512), (256 << 10, 16), (64, 65_536)]);
+        assert_eq!(Tuning::WIRE.cut(1, 25_000_000, Some(8 << 10), Some(64 << 10)), (8 << 10, 8));
     }
 }
 

@@ -45,11 +45,13 @@ pub mod message;
 pub mod metrics;
 mod operation;
 mod p2p;
+pub mod pace;
 mod packets;
 mod peers;
 pub mod request;
 mod shutdown;
 pub mod striping;
+pub mod urgency;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -273,7 +275,8 @@ impl<H: Host> Engine<H> {
         let congestion = self.peers.is_congested().then(|| self.clock + CONGESTION_RETRY);
         let open = self.open.iter().map(|d| self.end_of(d));
         let leases = self.leases.next_deadline();
-        running.chain(disputes).chain(congestion).chain(open).chain(leases).min()
+        let paced = (!self.host.held_back().is_empty()).then(|| self.clock + pace::AGAIN);
+        running.chain(disputes).chain(congestion).chain(open).chain(leases).chain(paced).min()
     }
 
     /// Some caller waits for something.

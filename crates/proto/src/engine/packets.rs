@@ -103,6 +103,7 @@ impl<H: Host> Engine<H> {
             value: active.request.dtype.size() as u8,
             critical: group.map(|group| group.critical(data, bytes)).unwrap_or_default(),
             lossy: lossy && bytes >= LEAST_LOSSY_BYTES,
+            urgency: active.request.urgency,
         };
         self.packet_sends.next += 1;
         let number = self.packet_sends.next;

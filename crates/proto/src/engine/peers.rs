@@ -110,10 +110,10 @@ impl Peers {
         self.all.is_empty()
     }
 
-    /// Sends a message without payload: through shared memory if there is any.
-    pub(super) fn signal(&mut self, to: usize, message: &Message, host: &mut impl Host) {
+    /// Sends a message without payload: through shared memory if there is any, where none overtakes another.
+    pub(super) fn signal(&mut self, to: usize, message: &Message, urgency: i32, host: &mut impl Host) {
         if !self.all[to].shared {
-            return self.send(to, message, Payload::Nothing, host);
+            return self.send_by_urgency(to, message, Payload::Nothing, Some(urgency), host);
         }
         let peer = &mut self.all[to];
         if peer.lost.is_some() {
@@ -124,8 +124,21 @@ impl Peers {
         peer.push_backlog(to, host);
     }
 
-    /// Sends a message over a stream, which its send and slice decide but for values while nothing is lost. A value leaves at once, all else with the next flush.
+    /// Sends a message that keeps its place among those before and behind it.
     pub fn send(&mut self, to: usize, message: &Message, payload: Payload, host: &mut impl Host) {
+        self.send_by_urgency(to, message, payload, None, host);
+    }
+
+    /// Sends a message over a stream, which its send and slice decide but for values while nothing is lost. A value leaves
+    /// at once, or as soon as none of more urgency waits; all else with the next flush.
+    pub(super) fn send_by_urgency(
+        &mut self,
+        to: usize,
+        message: &Message,
+        payload: Payload,
+        urgency: Option<i32>,
+        host: &mut impl Host,
+    ) {
         let peer = &mut self.all[to];
         if peer.lost.is_some() || peer.streams == 0 {
             return;
@@ -135,7 +148,7 @@ impl Peers {
         let stream = message.stream(if is_alone { 1 } else { peer.streams });
         let at_once = matches!(payload, Payload::Memory(..));
         peer.traffic.sent(message);
-        host.send(to, stream, message, payload);
+        host.send(to, stream, message, payload, urgency);
         peer.unflushed.insert(stream);
         if at_once {
             self.flush_stream(to, stream, host);
@@ -156,6 +169,9 @@ impl Peers {
 
     /// Sends what has been queued. Returns the tickets of the payloads that have left since the last time.
     pub fn flush(&mut self, host: &mut impl Host) -> Vec<Ticket> {
+        for (to, stream) in host.held_back() {
+            self.all[to].unflushed.insert(stream);
+        }
         for to in 0..self.all.len() {
             while let Some(&stream) = self.all[to].unflushed.first() {
                 self.flush_stream(to, stream, host);

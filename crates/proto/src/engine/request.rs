@@ -67,8 +67,8 @@ pub struct Request {
     pub reduce_op: ReduceOp,
     /// What contributions are multiplied with first, for `PremulSum`.
     pub factor: f64,
-    /// Operations of higher priority go first.
-    pub priority: i32,
+    /// What of more urgency waits for the same link overtakes what of less does. Each rank's own affair.
+    pub urgency: i32,
     /// The caller waits at once.
     pub blocking: bool,
     /// The memory that is read from.
@@ -307,7 +307,7 @@ mod tests {
             dtype: DType::F32,
             reduce_op: ReduceOp::Sum,
             factor: 1.0,
-            priority: 0,
+            urgency: 0,
             blocking: false,
             inputs: segments(inputs),
             outputs: segments(outputs),

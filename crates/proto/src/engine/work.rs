@@ -4,6 +4,7 @@ use crate::executor::{Action, Notice, Signal};
 use crate::layout::Reach;
 
 use super::error::EngineError;
+use super::flow::Value;
 use super::host::{Host, Payload, Ticket};
 use super::message::Kind;
 use super::operation::job::{claim, Job, NoJob};
@@ -98,7 +99,7 @@ impl<H: Host> Engine<H> {
                 message.lease = active.lease.unwrap_or_default();
             }
         }
-        self.peers.signal(peer, &message, &mut self.host);
+        self.peers.signal(peer, &message, active.request.urgency, &mut self.host);
     }
 
     /// Sends a value over a wire, or holds it back until its receiver has come so far.
@@ -110,7 +111,8 @@ impl<H: Host> Engine<H> {
             return self.handle_left(ticket);
         }
         let flow = self.groups.get_mut(&key.group).map(|group| &mut group.flow);
-        if flow.is_some_and(|flow| !flow.admit(to, key.op, bytes, ticket)) {
+        let value = Value { op: key.op, urgency: active.request.urgency, bytes, ticket };
+        if flow.is_some_and(|flow| !flow.admit(to, value)) {
             return;
         }
         self.send_value(index, ticket);
@@ -127,7 +129,9 @@ impl<H: Host> Engine<H> {
         if bytes > 0 && direct && active.group.endpoint.is_some() {
             return self.send_datagrams(index, ticket, message);
         }
-        self.peers.send(to, &message, Payload::Memory(at, bytes, ticket), &mut self.host);
+        let urgency = Some(active.request.urgency);
+        let payload = Payload::Memory(at, bytes, ticket);
+        self.peers.send_by_urgency(to, &message, payload, urgency, &mut self.host);
     }
 
     /// A value has left: its memory is no longer read.

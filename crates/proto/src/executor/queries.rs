@@ -42,6 +42,11 @@ impl Executor {
         slice < self.next && ready.missing > 0 && !ready.is_done() && Self::is_free(state, spec)
     }
 
+    /// Values of it wait to leave over a wire, or leave.
+    pub fn is_sending(&self) -> bool {
+        self.slices.iter().flat_map(|slice| &slice.outputs).any(|output| output.leaving > 0)
+    }
+
     /// What has arrived for `input` of `slice`, by position in the input's sends.
     pub fn arrivals(&self, slice: u32, input: u32) -> &[Option<Arrival>] {
         &self.slices[(slice - self.low) as usize].inputs[input as usize].arrivals

@@ -16,6 +16,9 @@ pub struct Report {
     pub answered: BTreeSet<Rank>,
     /// Who owes it an answer.
     pub missed: BTreeSet<Rank>,
+    /// The more urgent operation whose values it sends before those of this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sends_first: Option<String>,
 }
 
 /// How a rank stands in an operation.
@@ -107,13 +110,20 @@ pub struct Blame {
     pub culprits: Vec<Culprit>,
     /// Who waits for whom, as far as it leads from the rank that asked.
     pub waits: BTreeMap<Rank, Vec<Rank>>,
+    /// Ranks that would be furthest behind, had they nothing more urgent to send: what that is. They are not to blame.
+    pub sends_first: BTreeMap<Rank, String>,
 }
 
 impl Blame {
     /// Follows the waits from rank `me` on. `reports` holds the asker's own; who is missing has not answered.
     /// What has come in within `fresh` shows that values still flow.
     pub fn find(me: Rank, reports: &BTreeMap<Rank, Report>, fresh: Duration) -> Blame {
-        let mut search = Search { reports, waits: BTreeMap::new(), culprits: BTreeMap::new() };
+        let mut search = Search {
+            reports,
+            waits: BTreeMap::new(),
+            culprits: BTreeMap::new(),
+            sends_first: BTreeMap::new(),
+        };
         search.follow(me);
         if search.culprits.is_empty() {
             search.take_elsewhere();
@@ -122,7 +132,7 @@ impl Blame {
             search.take_slowest(fresh);
         }
         let culprits = search.culprits.into_iter().map(|(rank, reason)| Culprit { rank, reason });
-        Blame { culprits: culprits.collect(), waits: search.waits }
+        Blame { culprits: culprits.collect(), waits: search.waits, sends_first: search.sends_first }
     }
 
     /// The first of the ranks that answered and wait: one of all is enough to speak.
@@ -135,6 +145,7 @@ struct Search<'a> {
     reports: &'a BTreeMap<Rank, Report>,
     waits: BTreeMap<Rank, Vec<Rank>>,
     culprits: BTreeMap<Rank, Reason>,
+    sends_first: BTreeMap<Rank, String>,
 }
 
 impl Search<'_> {
@@ -177,7 +188,8 @@ impl Search<'_> {
         self.culprits = self.waits.keys().filter_map(elsewhere).collect();
     }
 
-    /// All have called it and wait in a circle: the link into the rank that has heard nothing for longest.
+    /// All have called it and wait in a circle: the link into the rank that has heard nothing for longest, unless the other
+    /// end sends something more urgent first.
     fn take_slowest(&mut self, fresh: Duration) {
         let quiet = |rank: &Rank| match self.reports.get(rank).map(|r| &r.stand) {
             Some(&Standing::Inside { quiet, .. }) => quiet,
@@ -186,7 +198,12 @@ impl Search<'_> {
         let flows = self.waits.keys().any(|rank| quiet(rank) < fresh);
         let Some((&to, from)) = self.waits.iter().max_by_key(|(rank, _)| quiet(rank)) else { return };
         let reason = if flows { Reason::Slow { to } } else { Reason::Link { to } };
-        self.culprits = from.iter().map(|&rank| (rank, reason.clone())).collect();
+        for &rank in from {
+            match self.reports.get(&rank).and_then(|report| report.sends_first.clone()) {
+                Some(first) => drop(self.sends_first.insert(rank, first)),
+                None => drop(self.culprits.insert(rank, reason.clone())),
+            }
+        }
     }
 }
 
@@ -200,7 +217,7 @@ impl Standing {
 impl Report {
     /// A report of a rank that has asked nobody.
     pub fn of(stand: Standing) -> Report {
-        Report { stand, answered: BTreeSet::new(), missed: BTreeSet::new() }
+        Report { stand, answered: BTreeSet::new(), missed: BTreeSet::new(), sends_first: None }
     }
 
     /// This report, told `later`. What was quiet may have spoken since, so that stays as it was.

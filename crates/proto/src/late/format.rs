@@ -55,7 +55,9 @@ impl Context {
     /// One line, while there is still time.
     pub fn warning(&self, blame: &Blame) -> String {
         let Some(first) = blame.culprits.first() else {
-            return format!("tweed: {} is {} late{}", self.label, time(self.lateness()), self.usually());
+            let (late, usually) = (time(self.lateness()), self.usually());
+            let first = self.sends_first(blame).next().map_or_else(String::new, |first| format!(": {first}"));
+            return format!("tweed: {} is {late} late{usually}{first}", self.label);
         };
         let more = match blame.culprits.len() - 1 {
             0 => String::new(),
@@ -77,10 +79,22 @@ impl Context {
         if let Some(rest) = blame.culprits.len().checked_sub(MOST_NAMED + 1) {
             let _ = write!(text, "\n  and {} more", rest + 1);
         }
+        for first in self.sends_first(blame).take(MOST_NAMED) {
+            let _ =
+                write!(text, "\n  urgent:  {first}; name less as urgent, or allow more time: TWEED_DEADLINE");
+        }
         let waits: Vec<String> = blame.waits.iter().map(|(w, on)| format!("{w} for {}", list(on))).collect();
         let _ = write!(text, "\n  waiting: rank {}", shorten(&waits, "; "));
         let _ = write!(text, "\n  limit:   {}", self.limit());
         text
+    }
+
+    /// Who sends what before it.
+    fn sends_first<'a>(&'a self, blame: &'a Blame) -> impl Iterator<Item = String> + 'a {
+        let line = |(&rank, first): (&Rank, &String)| {
+            format!("{} sends {first} first, which is more urgent there", self.name(rank))
+        };
+        blame.sends_first.iter().map(line)
     }
 
     /// Beyond what is usual.

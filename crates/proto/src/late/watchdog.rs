@@ -48,6 +48,11 @@ impl Watchdog {
         Some(step)
     }
 
+    /// It has asked again, half-way to its end.
+    pub fn is_half_over(&self) -> bool {
+        self.taken > 2
+    }
+
     /// Asks twice: what was answered early may no longer hold at the end.
     fn plan(&self) -> (Duration, Step) {
         let Limits { notice, answer, fail, .. } = self.limits;

@@ -21,7 +21,8 @@ pub(crate) struct Cut {
 }
 
 /// Messages wait until the one before has left for the first time; so each has the link for itself, and the receiver
-/// can tell from its first packet how long it takes.
+/// can tell from its first packet how long it takes. So the most urgent of those that wait begins next, and interrupts
+/// none that has begun.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     seed: u64,
@@ -31,6 +32,7 @@ pub(crate) struct Outbox {
     /// What may be open at the receiver.
     open_messages: OpenMessages,
     next: u32,
+    /// The most urgent first.
     waiting: VecDeque<(u32, Sending)>,
     begun: BTreeMap<u32, Sending>,
     /// Lengths of messages that were given up, until the receiver knows.
@@ -53,7 +55,8 @@ impl Outbox {
         assert!(u64::from(bytes) <= self.limit.bytes, "a message of {bytes} bytes was never agreed on");
         let message = self.next;
         self.next = message.checked_add(1).expect("a link ends long before its four billionth message");
-        self.waiting.push_back((message, Sending::new(what, self.seed)));
+        let place = self.waiting.partition_point(|(_, before)| before.urgency() >= what.urgency);
+        self.waiting.insert(place, (message, Sending::new(what, self.seed)));
         message
     }
 
@@ -199,4 +202,26 @@ fn set(set: &mut BTreeSet<u32>, message: u32, belongs: bool) {
         true => set.insert(message),
         false => set.remove(&message),
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_urgent_of_those_that_wait_begins_next_and_interrupts_none() {
+        let mut outbox = Outbox::new(0, 0.0, OpenLimit { bytes: 1 << 20, messages: 16 });
+        let push = |outbox: &mut Outbox, urgency| {
+            let (critical, lossy) = (Vec::new(), false);
+            outbox.push(Outgoing { round: 0, tag: [0; 48], bytes: 100, value: 1, critical, lossy, urgency })
+        };
+        let first = push(&mut outbox, 0);
+        assert_eq!(outbox.begin(), Some(first));
+        let [bulk, urgent, most, also] = [0, 1, 2, 1].map(|urgency| push(&mut outbox, urgency));
+        for next in [most, urgent, also, bulk] {
+            assert_eq!(outbox.begin(), None, "the one before fills the link");
+            while outbox.take(50, 0.0).is_some() {}
+            assert_eq!(outbox.begin(), Some(next));
+        }
+    }
 }

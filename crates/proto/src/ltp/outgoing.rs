@@ -24,6 +24,8 @@ pub struct Outgoing {
     pub critical: Vec<Range<u32>>,
     /// Values that are not critical may stay lost.
     pub lossy: bool,
+    /// Of the messages that wait, the most urgent begins next.
+    pub urgency: i32,
 }
 
 /// A stretch of a message that leaves in one packet.
@@ -115,6 +117,11 @@ impl Sending {
 
     pub(crate) fn total(&self) -> u32 {
         self.what.bytes
+    }
+
+    /// How early it begins among messages that wait.
+    pub(crate) fn urgency(&self) -> i32 {
+        self.what.urgency
     }
 
     /// Not everything has left for the first time.

@@ -17,7 +17,7 @@ pub const LONG: Duration = Duration::from_secs(60);
 
 /// A message that may lose parts.
 pub fn message(bytes: u32) -> Outgoing {
-    Outgoing { round: 7, tag: [3; 48], bytes, value: 4, critical: Vec::new(), lossy: true }
+    Outgoing { round: 7, tag: [3; 48], bytes, value: 4, critical: Vec::new(), lossy: true, urgency: 0 }
 }
 
 pub fn reliable(bytes: u32) -> Outgoing {

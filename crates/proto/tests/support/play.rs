@@ -101,6 +101,7 @@ fn message(script: &mut Script<'_>) -> Outgoing {
         bytes,
         value: VALUES[usize::from(script.u8()) % VALUES.len()],
         lossy: script.u8() & 3 != 0,
+        urgency: (bytes % 3) as i32,
     }
 }
 

@@ -111,8 +111,19 @@ impl Host for SimHost {
         }
     }
 
-    fn send(&mut self, peer: usize, stream: usize, message: &Message, payload: Payload) {
-        self.kernel.borrow_mut().here_mut(self.me, peer).streams[stream].send(message, payload);
+    fn send(
+        &mut self,
+        peer: usize,
+        stream: usize,
+        message: &Message,
+        payload: Payload,
+        urgency: Option<i32>,
+    ) {
+        self.kernel.borrow_mut().here_mut(self.me, peer).streams[stream].send(message, payload, urgency);
+    }
+
+    fn lift(&mut self, run: u64, urgency: i32) {
+        self.kernel.borrow_mut().lift(self.me, run, urgency);
     }
 
     fn flush(&mut self, peer: usize, stream: usize) -> Vec<Ticket> {

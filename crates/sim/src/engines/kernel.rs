@@ -288,6 +288,13 @@ impl Kernel {
         }
     }
 
+    /// What waits of an operation becomes at least so urgent.
+    pub(super) fn lift(&mut self, process: usize, run: u64, urgency: i32) {
+        let ends = self.links.iter_mut().flat_map(|link| &mut link.ends);
+        let streams = ends.filter(|end| end.process == process).flat_map(|end| &mut end.streams);
+        streams.for_each(|stream| stream.lift(run, urgency));
+    }
+
     /// Reads no memory of an operation any more: what has begun goes on from a copy.
     pub(super) fn detach(&mut self, process: usize, run: u64) {
         let Kernel { links, processes, .. } = self;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use tweed_proto::engine::message::Message;
+use tweed_proto::engine::urgency::UrgencyQueue;
 use tweed_proto::engine::{Address, Lease, Payload, Ticket};
 
 /// Messages that a queue in shared memory holds.
@@ -31,12 +32,17 @@ impl Frame {
             Payload::Memory(_, bytes, _) => *bytes,
         }
     }
+
+    /// It is a value of operation `run`.
+    fn is_of(&self, run: u64) -> bool {
+        matches!(self.payload, Payload::Memory(_, _, ticket) if ticket.run == run)
+    }
 }
 
 /// One direction of a stream.
 #[derive(Debug, Default)]
 pub(super) struct Channel {
-    queue: VecDeque<Frame>,
+    queue: UrgencyQueue<Frame>,
     pub(super) pipe: VecDeque<Segment>,
     in_pipe: u64,
     capacity: u64,
@@ -59,9 +65,14 @@ impl Channel {
         !self.cut && self.full && self.in_pipe < self.capacity
     }
 
-    /// Puts a message at the end of what is to be written.
-    pub(super) fn send(&mut self, message: &Message, payload: Payload) {
-        self.queue.push_back(Frame { message: *message, payload, written: 0 });
+    /// Puts a message at the end of what is to be written, or before what it overtakes.
+    pub(super) fn send(&mut self, message: &Message, payload: Payload, urgency: Option<i32>) {
+        self.queue.push(Frame { message: *message, payload, written: 0 }, urgency);
+    }
+
+    /// What waits of operation `run` becomes at least so urgent.
+    pub(super) fn lift(&mut self, run: u64, urgency: i32) {
+        self.queue.lift(|frame| frame.is_of(run), urgency);
     }
 
     /// Writes a stretch of the first frame: `take` says how much more than a byte of the room is used, `memory` reads.
@@ -71,7 +82,8 @@ impl Channel {
         memory: impl Fn(Address, u64) -> Vec<u8>,
     ) -> Written {
         self.full = false;
-        let Some(frame) = self.queue.front_mut().filter(|_| !self.ended) else { return Written::Blocked };
+        let Some(waiting) = self.queue.front_mut().filter(|_| !self.ended) else { return Written::Blocked };
+        let frame = &mut waiting.frame;
         let room = self.capacity.saturating_sub(self.in_pipe);
         let wanted = frame.len() - frame.written;
         let step = wanted.min(room.min(1 + take(room)));
@@ -89,8 +101,9 @@ impl Channel {
             Payload::Memory(at, _, ticket) => (memory(at.plus(start), step), Some(*ticket)),
         };
         let segment = Segment { message: frame.message, bytes, last };
-        if last {
-            self.queue.pop_front();
+        match last {
+            true => drop(self.queue.pop()),
+            false => waiting.fix(),
         }
         self.in_pipe += cost(&segment);
         self.pipe.push_back(segment);
@@ -107,18 +120,19 @@ impl Channel {
             Payload::Memory(_, _, ticket) => Some(ticket),
             Payload::Nothing | Payload::Text(_) => None,
         };
-        self.queue.drain(..).filter_map(ticket).collect()
+        std::iter::from_fn(|| self.queue.pop()).filter_map(ticket).collect()
     }
 
     /// Reads no memory of an operation any more: what has begun goes on from a copy.
     pub(super) fn detach(&mut self, run: u64, memory: impl Fn(Address, u64) -> Vec<u8>) {
-        let of_run = |frame: &Frame| matches!(frame.payload, Payload::Memory(_, _, t) if t.run == run);
-        self.queue.retain(|frame| frame.written > 0 || !of_run(frame));
-        for frame in self.queue.iter_mut().filter(|frame| of_run(frame)) {
+        self.queue.retain_mut(|frame| {
             if let Payload::Memory(at, bytes, _) = frame.payload {
-                frame.payload = Payload::Text(memory(at, bytes));
+                if frame.is_of(run) && frame.written > 0 {
+                    frame.payload = Payload::Text(memory(at, bytes));
+                }
             }
-        }
+            !frame.is_of(run)
+        });
     }
 
     pub(super) fn take(&mut self) -> Option<Segment> {
@@ -205,7 +219,8 @@ impl Link {
 
     /// Nothing is on its way.
     pub(super) fn is_drained(&self) -> bool {
-        let drained = |c: &Channel| c.ended || c.cut || (c.queue.is_empty() && c.pipe.is_empty());
+        let drained =
+            |c: &Channel| c.ended || c.cut || (c.queue.iter().next().is_none() && c.pipe.is_empty());
         self.ends.iter().flat_map(|end| &end.streams).all(drained)
     }
 }

@@ -175,7 +175,8 @@ impl Process {
             dtype: DType::I64,
             reduce_op: ReduceOp::Sum,
             factor: 1.0,
-            priority: op.priority,
+            // Each rank has its own mind about that.
+            urgency: op.urgency ^ (me & 1) as i32,
             blocking: op.blocking,
             inputs,
             outputs,

@@ -115,7 +115,7 @@ pub(super) struct Op {
     pub(super) blocking: bool,
     /// When it has ended, a callback runs this other operation and waits for it.
     pub(super) then: Option<usize>,
-    pub(super) priority: i32,
+    pub(super) urgency: i32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -276,8 +276,8 @@ impl Scenario {
         });
         let then = then.filter(|_| !matches!(kind, Kind::Send(..)));
         let shared = in_place || rng.bernoulli(0.2);
-        let priority = draw(rng, 0, 1) as i32;
-        self.ops.push(Op { group, kind, numel, shared, blocking, then, priority });
+        let urgency = draw(rng, 0, 1) as i32;
+        self.ops.push(Op { group, kind, numel, shared, blocking, then, urgency });
         self.ops.len() - 1
     }
 

@@ -21,7 +21,9 @@ from tweed.collective.topology.text import from_plain, plain
 from tweed.errors import TweedError, UsageError
 
 _FORMAT = 2
-_OPTIONAL = "in_flight_bytes"  # not in plans before 2026-11-27
+_OPTIONAL = "in_flight_bytes", "piece_bytes"  # not in plans before 2026-11-27 and 2026-11-28
+#: A piece takes a link so long, and an urgent one waits for the end of what has begun to leave.
+_PIECE_S, _LEAST_PIECE_BYTES, _PIECE_BYTES = 3e-3, 8 << 10, 256 << 10
 QUICK = ("multitree", "double_binary_tree", "ring")
 """Builders for networks that take what others leave when something is lost, in this order."""
 
@@ -42,6 +44,7 @@ class Pick:
       digest: of the schedule; a rank that builds another one notices.
       pieces: into how many pieces the shares of a schedule that follows links are cut; None: it follows none.
       in_flight_bytes: so many of each chunk are under way at once, at most; None: as many as the engine lets.
+      piece_bytes: into pieces of so many bytes at most chunks are cut; None: as many as the engine lets.
     """
 
     collective: str
@@ -51,6 +54,7 @@ class Pick:
     digest: str
     pieces: int | None = None
     in_flight_bytes: int | None = None
+    piece_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +76,9 @@ class Plan:
     picks: tuple[Pick, ...]
     topology: Topology | None = None
 
-    def rows(self) -> list[tuple[str, int | None, Schedule, int | None]]:
-        """The rows as the engine takes them: collective, largest size, schedule, bytes under way.
+    def rows(self) -> list[tuple[str, int | None, Schedule, int | None, int | None]]:
+        """The rows as the engine takes them: collective, largest size, schedule, bytes under way, and of a
+        piece.
 
         Raises:
           UsageError: a builder is missing here, or makes something else than where the plan was made.
@@ -81,8 +86,8 @@ class Plan:
         Cost: builds and checks each schedule once in a process.
         """
         return [
-            (pick.collective, pick.up_to_bytes, self._schedule(pick), pick.in_flight_bytes)
-            for pick in self.picks
+            (one.collective, one.up_to_bytes, self._schedule(one), one.in_flight_bytes, one.piece_bytes)
+            for one in self.picks
         ]
 
     def pick(self, collective: str, numbytes: int) -> Pick:
@@ -128,7 +133,7 @@ class Plan:
         """Text for the other ranks and for a checkpoint; the same text for the same plan."""
         network = None if self.topology is None else plain(self.topology)
         picks = [
-            {key: value for key, value in asdict(pick).items() if key != _OPTIONAL or value is not None}
+            {key: value for key, value in asdict(pick).items() if key not in _OPTIONAL or value is not None}
             for pick in self.picks
         ]
         return json.dumps({"format": _FORMAT, "ranks": self.ranks, "picks": picks, "topology": network})
@@ -193,9 +198,24 @@ def plan(
     for name in COLLECTIVES:
         without = [] if left is None or name in asked else around.choices(name, _SIZES, left, links)
         choices = [(size, choose(name, size, ranks, links, asked=asked.get(name))) for size in _SIZES]
-        picks += rows(without, left, links) if without else rows(choices, left)
+        found = rows(without, left, links) if without else rows(choices, left)
+        picks += (replace(pick, piece_bytes=piece_bytes(links)) for pick in found)
     follows = any(pick.pieces is not None for pick in picks)
     return Plan(ranks, tuple(picks), left if follows else None)
+
+
+def piece_bytes(links: Links) -> int | None:
+    """How short pieces are to be, so that one that has begun to leave holds an urgent one up for some
+    milliseconds only; a power of two, as links are measured coarsely. None: as the engine cuts, as on links
+    that are quick or shared memory.
+
+    Example:
+      >>> piece_bytes(NETWORK), piece_bytes(Links(latency_s=1e-3, bandwidth=1.25e7))
+      (None, 32768)
+    """
+    carried = max(round(links.bandwidth * _PIECE_S), 1)
+    short = max(1 << (carried.bit_length() - 1), _LEAST_PIECE_BYTES)
+    return None if links.shared_memory or short >= _PIECE_BYTES else short
 
 
 def rows(
@@ -256,9 +276,9 @@ def digest(schedule: Schedule) -> str:
 
 
 def _read(fields: Mapping[str, Any]) -> Plan:
-    for most in (pick.get(_OPTIONAL) for pick in fields["picks"]):
+    for name, most in ((name, pick.get(name)) for pick in fields["picks"] for name in _OPTIONAL):
         if most is not None and (not isinstance(most, int) or most < 1):
-            raise ValueError(f"{_OPTIONAL} is {most!r}")
+            raise ValueError(f"{name} is {most!r}")
     picks = tuple(Pick(**pick) for pick in fields["picks"])
     network = fields["topology"]
     return Plan(int(fields["ranks"]), picks, None if network is None else from_plain(network))

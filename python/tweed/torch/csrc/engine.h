@@ -71,7 +71,7 @@ typedef struct {
   uint32_t reduce_op;  // tweed_reduce_op
   uint32_t root;       // root of rooted collectives; peer of send and recv
   uint64_t tag;        // send and recv
-  int32_t priority;    // higher goes first
+  int32_t urgency;     // where no memory of the call is named: more of it leaves first
   uint32_t blocking;   // 1: the caller waits at once, so nobody else need be woken
   double factor;       // PREMUL_SUM: what each contribution is multiplied with first
   int64_t timeout_ms;  // negative: the group's

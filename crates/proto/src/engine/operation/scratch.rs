@@ -43,8 +43,9 @@ pub(super) fn layout<C>(
     let group = &draft.group;
     let bytes = draft.request.whole_bytes(program.ranks);
     // Of packets, not measured.
-    let in_flight = program.in_flight_bytes.filter(|_| group.config.ltp.is_none());
-    let (piece, window) = group.tuning.cut(program.chunks, bytes, in_flight);
+    let measured = |bytes: Option<u64>| bytes.filter(|_| group.config.ltp.is_none());
+    let (short, in_flight) = (measured(program.piece_bytes), measured(program.in_flight_bytes));
+    let (piece, window) = group.tuning.cut(program.chunks, bytes, short, in_flight);
     let reach = (0..program.ranks)
         .map(|rank| group.reach[pair.map_or(rank, |p| p[rank as usize]) as usize])
         .collect::<Vec<Reach>>();
