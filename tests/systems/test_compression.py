@@ -16,6 +16,7 @@ from tweed.systems.compression.contenders import (
     FAR,
     FOUR,
     LADDER,
+    LATER_TIMES,
     METHODS,
     OFTEN,
     PEERS,
@@ -148,7 +149,8 @@ def test_sides_are_told_apart_and_the_named_ones_are_there() -> None:
 def test_a_second_task_and_a_far_link_have_parts_of_their_own() -> None:
     text = [training(TEXT + side, [(60, 0.5)], seed) for side in (DDP, FOUR) for seed in (0, 1)]
     text += [step_times(TEXT + side, 0.5, rate) for side in (ALONE, DDP, FOUR) for rate in TEXT_PLACES]
-    far = [step_times(side, 0.02 if side == FOUR else 0.05, FAR) for side in (ALONE, DDP, OFTEN, FOUR)]
+    sides = {ALONE: 0.01, DDP: 1.0, OFTEN: 0.05, FOUR: 0.02}
+    far = [step_times(side, step_s, FAR) | {"kind": LATER_TIMES} for side, step_s in sides.items()]
     page = study.markdown(SYSTEM.study([*small(), *far, *text]), "")
     assert "A second task: time to DDP's accuracy" in page and TEXT not in page
     assert "at least 2× as quick as DiLoCo, every 8's | 2.50×" in page

@@ -157,8 +157,10 @@ def _in_time(lines: Sequence[Line], rate: str, wanted: Goals, points: float) -> 
         goal = f"{place}: our best at least {wanted.sooner:g}× sooner than DDP"
         yield of_ratios(goal, gains, wanted.sooner)
     for peer in PEERS[1:]:
+        if not trainings(lines, peer):
+            continue
         goal, theirs = f"{place}: our best sooner than {peer}", times_to(lines, peer, rate, points / 100)
-        if ours and not theirs and trainings(lines, peer):
+        if ours and not theirs:
             steps = _steps(lines, peer, target(lines, points / 100))
             yield goal, f"{peer} reaches the target: {steps}", None
         else:
