@@ -22,6 +22,7 @@ NAMES = (
     "diloco:3",
     "top_k:0.1",
     "local_top_k(2, 0.2)",
+    "overlapped_top_k(2, 0.2)",
     "powersgd:2",
     "cser(4, 2, 3)",
     "saef(0.1, 1.0, 4)",

@@ -330,7 +330,7 @@ class VirtualHub:
                 self._learn_begun()
             assert begun.found is not None  # it was one of these
             offer, value = begun.found
-            if worker.task is not action.task:
+            if worker.task is None or worker.task.number != action.task.number:
                 return  # that is over
             offer = replace(offer, model_bytes=came[0], model_s=came[1])
             self._numbytes[key], self._offers[key] = offer.numbytes, offer

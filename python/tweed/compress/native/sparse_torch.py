@@ -26,7 +26,7 @@ def largest_above(x: Tensor, tau: float, most: int, error: Tensor | None) -> tup
     indices, values = _taken(x, _keys(x if error is None else x + error) >= least, error)
     found = len(values)
     if found > most:
-        rest = torch.zeros_like(values)
+        rest = torch.full_like(values, -0.0)  # which leaves a zero's sign as it is
         places, values = top_k(values, most, rest)
         if error is not None:
             error[indices] = rest
