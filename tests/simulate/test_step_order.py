@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tweed.errors import UsageError
 from tweed.order import BoundedDelay, ByLayer, Credit, CreditTuner, FirstIn, Prophet, bursts
 from tweed.simulate import models
-from tweed.simulate.step_order import Gradient, Wire, iterate, planned, released
+from tweed.simulate.step_order import Gradient, Wire, iterate, planned, released, ring
 from tweed.simulate.workload import Layer, Workload
 
 WHOLE = 10**12
@@ -86,8 +86,40 @@ def test_a_link_that_cannot_be_is_refused(wire: tuple[float, ...]) -> None:
         Wire(*wire)
 
 
-def test_the_weights_of_vgg19_are_those_that_are_published() -> None:
-    assert models.vgg19().numbytes / 4e6 == pytest.approx(143.7, rel=2e-3)
+@pytest.mark.parametrize(
+    ("make", "millions", "tensors"),
+    [
+        (models.resnet18, 11.690, 62),
+        (models.resnet50, 25.557, 161),
+        (models.resnet152, 60.193, 467),
+        (models.inception_v3, 23.835, 284),
+        (models.vgg19, 143.667, 38),
+    ],
+)
+def test_weights_and_tensors_are_those_of_torchvision(make: Any, millions: float, tensors: int) -> None:
+    load = make(vectors=True)
+    assert load.numbytes / 4e6 == pytest.approx(millions, rel=5e-5)
+    assert len(load.layers) == tensors
+    assert make().numbytes < load.numbytes < 1.005 * make().numbytes
+    assert load.compute_s == pytest.approx(make().compute_s)
+
+
+def test_what_waits_behind_another_joins_its_message_where_messages_are_joined() -> None:
+    profile = (Gradient(100, 0.0, 0.0), Gradient(100, 0.0, 0.0), Gradient(100, 9.0, 0.0))
+    wire = Wire(100.0, message_s=0.5, joined=True)
+    step = iterate(FirstIn(9), profile, wire, piece_bytes=WHOLE)
+    assert [(one.begin_s, one.end_s) for one in step.crossings] == [(0.0, 1.5), (1.5, 2.5), (9.0, 10.5)]
+    assert step.seconds == 12.0  # its answer is a message, too
+    assert iterate(FirstIn(9), profile, Wire(100.0, 0.5), piece_bytes=WHOLE).crossings[1].end_s == 3.0
+
+
+def test_a_ring_sends_what_its_rounds_send_and_has_no_answer() -> None:
+    wire = ring(Wire(100.0, message_s=0.5, turn_s=2.0), ranks=4)
+    step = iterate(FirstIn(), (Gradient(100, 1.0, 0.0),), wire, piece_bytes=WHOLE)
+    assert step.crossings[0].end_s == pytest.approx(1.0 + 6 * (0.5 + 0.25))
+    assert step.seconds == pytest.approx(step.crossings[0].end_s + 6 * 1.0)
+    with pytest.raises(UsageError, match="at least 2"):
+        ring(wire, ranks=1)
 
 
 @pytest.mark.parametrize("make", [models.resnet50, models.vgg19])

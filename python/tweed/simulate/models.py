@@ -8,7 +8,7 @@ cent of arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
@@ -73,6 +73,22 @@ def _backward(chip: Accelerator, shape: Shape, rows: int) -> float:
     return chip.seconds(rows, shape.width, shape.depth) + chip.seconds(shape.depth, rows, shape.width)
 
 
+def with_vectors(shapes: Iterable[Shape], norms: bool) -> Iterator[Shape]:
+    """Each product with the vectors beside it: few bytes, but each is a gradient of its own.
+
+    Args:
+      norms: convolutions have scale and shift of a normalisation; otherwise all layers have a bias.
+
+    Example:
+      >>> [shape.name for shape in with_vectors([Shape("conv", 49, 27, 64), Shape("fc", 1, 64, 10)], True)]
+      ['conv', 'conv.0', 'conv.1', 'fc', 'fc.0']
+    """
+    for shape in shapes:
+        yield shape
+        for place in range(2 if norms and shape.rows > 1 else 1):
+            yield Shape(f"{shape.name}.{place}", 0, 1, shape.width)
+
+
 def alexnet(batch: int = 16) -> Workload:
     """The one-column AlexNet: 61 M weights, most of them in two layers."""
     shapes = (
@@ -88,15 +104,45 @@ def alexnet(batch: int = 16) -> Workload:
     return workload("AlexNet", shapes, "Krizhevsky, arXiv 1404.5997, section 5", batch=batch)
 
 
-def resnet50(batch: int = 16) -> Workload:
-    """ResNet-50: 25.5 M weights in 54 layers."""
-    shapes = (Shape("conv1", 112 * 112, 3 * 7 * 7, 64), *_bottlenecks(), Shape("fc", 1, 2048, 1000))
-    return workload("ResNet-50", shapes, "He et al., CVPR 2016, table 1", batch=batch)
+def resnet18(batch: int = 16, on: Accelerator | None = None, vectors: bool = False) -> Workload:
+    """ResNet-18: 11.7 M weights in 21 layers; with `vectors`, 62 gradients, as torch has them."""
+    return _resnet("ResNet-18", _basic_blocks(), 512, batch, on, vectors)
 
 
-def _bottlenecks() -> Iterator[Shape]:
+def resnet50(batch: int = 16, on: Accelerator | None = None, vectors: bool = False) -> Workload:
+    """ResNet-50: 25.5 M weights in 54 layers; with `vectors`, 161 gradients, as torch has them."""
+    return _resnet("ResNet-50", _bottlenecks(3, 4, 6, 3), 2048, batch, on, vectors)
+
+
+def resnet152(batch: int = 16, on: Accelerator | None = None, vectors: bool = False) -> Workload:
+    """ResNet-152: 60.0 M weights in 156 layers; with `vectors`, 467 gradients, as torch has them."""
+    return _resnet("ResNet-152", _bottlenecks(3, 8, 36, 3), 2048, batch, on, vectors)
+
+
+def _resnet(
+    name: str, blocks: Iterator[Shape], width: int, batch: int, on: Accelerator | None, vectors: bool
+) -> Workload:
+    shapes = (Shape("conv1", 112 * 112, 3 * 7 * 7, 64), *blocks, Shape("fc", 1, width, 1000))
+    told = tuple(with_vectors(shapes, norms=True)) if vectors else shapes
+    return workload(name, told, "He et al., CVPR 2016, table 1", batch=batch, on=on)
+
+
+def _basic_blocks() -> Iterator[Shape]:
     taken = 64
-    for stage, (blocks, inner, side) in enumerate(((3, 64, 56), (4, 128, 28), (6, 256, 14), (3, 512, 7)), 2):
+    for stage, (inner, side) in enumerate(((64, 56), (128, 28), (256, 14), (512, 7)), 2):
+        for block in range(2):
+            name, places = f"conv{stage}.{block + 1}", side * side
+            yield Shape(f"{name}.1", places, taken * 3 * 3, inner)
+            yield Shape(f"{name}.2", places, inner * 3 * 3, inner)
+            if taken != inner:
+                yield Shape(f"{name}.skip", places, taken, inner)
+            taken = inner
+
+
+def _bottlenecks(*counts: int) -> Iterator[Shape]:
+    taken = 64
+    stages = zip(counts, ((64, 56), (128, 28), (256, 14), (512, 7)), strict=True)
+    for stage, (blocks, (inner, side)) in enumerate(stages, 2):
         for block in range(blocks):
             name, places = f"conv{stage}.{block + 1}", side * side
             # The first 1 x 1 of a later stage works on the smaller map already, as in the paper.
@@ -108,15 +154,65 @@ def _bottlenecks() -> Iterator[Shape]:
             taken = 4 * inner
 
 
-def vgg19(batch: int = 16) -> Workload:
-    """VGG-19: 143.6 M weights, 103 M of them in one layer."""
+def inception_v3(batch: int = 16, on: Accelerator | None = None, vectors: bool = False) -> Workload:
+    """Inception-v3 without its second classifier: 23.8 M weights in 95 layers.
+
+    With `vectors`, 284 gradients, as torch has them.
+    """
+    shapes = (*_inception(), Shape("fc", 1, 2048, 1000))
+    told = tuple(with_vectors(shapes, norms=True)) if vectors else shapes
+    source = "Szegedy et al., CVPR 2016, section 6; sizes of torchvision's"
+    return workload("Inception-v3", told, source, batch=batch, on=on)
+
+
+def _inception() -> Iterator[Shape]:
+    yield from _branch("stem", 3, (149, 9, 32), (147, 9, 32), (147, 9, 64), (73, 1, 80), (71, 9, 192))
+    for name, taken, pooled in (("a1", 192, 32), ("a2", 256, 64), ("a3", 288, 64)):
+        yield from _branch(f"{name}.1", taken, (35, 1, 64))
+        yield from _branch(f"{name}.5", taken, (35, 1, 48), (35, 25, 64))
+        yield from _branch(f"{name}.3", taken, (35, 1, 64), (35, 9, 96), (35, 9, 96))
+        yield from _branch(f"{name}.pool", taken, (35, 1, pooled))
+    yield from _branch("b.3", 288, (17, 9, 384))
+    yield from _branch("b.33", 288, (35, 1, 64), (35, 9, 96), (17, 9, 96))
+    for place, inner in enumerate((128, 160, 160, 192), 1):
+        yield from _branch(f"c{place}.1", 768, (17, 1, 192))
+        yield from _branch(f"c{place}.7", 768, (17, 1, inner), (17, 7, inner), (17, 7, 192))
+        yield from _branch(f"c{place}.77", 768, (17, 1, inner), *[(17, 7, inner)] * 3, (17, 7, 192))
+        yield from _branch(f"c{place}.pool", 768, (17, 1, 192))
+    yield from _branch("d.3", 768, (17, 1, 192), (8, 9, 320))
+    yield from _branch("d.7", 768, (17, 1, 192), (17, 7, 192), (17, 7, 192), (8, 9, 192))
+    for name, taken in (("e1", 1280), ("e2", 2048)):
+        yield from _branch(f"{name}.1", taken, (8, 1, 320))
+        yield from _forked(f"{name}.3", taken, (8, 1, 384))
+        yield from _forked(f"{name}.33", taken, (8, 1, 448), (8, 9, 384))
+        yield from _branch(f"{name}.pool", taken, (8, 1, 192))
+
+
+def _branch(name: str, taken: int, *layers: tuple[int, int, int]) -> Iterator[Shape]:
+    """Convolutions in a row: the side of the output, values of the kernel, channels of the output."""
+    for place, (side, kernel, channels) in enumerate(layers, 1):
+        yield Shape(f"{name}.{place}", side * side, taken * kernel, channels)
+        taken = channels
+
+
+def _forked(name: str, taken: int, *layers: tuple[int, int, int]) -> Iterator[Shape]:
+    """A branch that ends in a row and a column of three, side by side."""
+    yield from _branch(name, taken, *layers)
+    for end in ("row", "column"):
+        yield from _branch(f"{name}.{end}", 384, (8, 3, 384))
+
+
+def vgg19(batch: int = 16, on: Accelerator | None = None, vectors: bool = False) -> Workload:
+    """VGG-19: 143.6 M weights, 103 M of them in one layer; with `vectors`, 38 gradients."""
     shapes = (
         *_threes(),
         Shape("fc6", 1, 512 * 7 * 7, 4096),
         Shape("fc7", 1, 4096, 4096),
         Shape("fc8", 1, 4096, 1000),
     )
-    return workload("VGG-19", shapes, "Simonyan and Zisserman, ICLR 2015, table 1, column E", batch=batch)
+    told = tuple(with_vectors(shapes, norms=False)) if vectors else shapes
+    source = "Simonyan and Zisserman, ICLR 2015, table 1, column E"
+    return workload("VGG-19", told, source, batch=batch, on=on)
 
 
 def _threes() -> Iterator[Shape]:

@@ -11,8 +11,9 @@ says; each comes back summed as soon as it has arrived. The next forward pass ne
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -66,19 +67,48 @@ class Wire:
       rate: bytes per second, each way.
       message_s: what each message costs beside its bytes.
       turn_s: from the arrival of a piece to its acknowledgement here, and to the start of its answer.
+      answered: a piece comes back, with as many bytes; False: it is summed when it has arrived, see `ring`.
+      joined: a piece that is sent before the one ahead of it has left belongs to the same message, as bytes
+        of a stream do; False: each piece is a message.
     """
 
     rate: float
     message_s: float = 0.0
     turn_s: float = 0.0
+    answered: bool = field(default=True, kw_only=True)
+    joined: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.rate <= 0 or self.message_s < 0 or self.turn_s < 0:
             raise UsageError(f"{self!r}: the rate is to be above 0, and no time below")
 
-    def seconds(self, numbytes: int) -> float:
-        """How long a message occupies it, one way."""
-        return self.message_s + numbytes / self.rate
+    def seconds(self, numbytes: int, behind: bool = False) -> float:
+        """How long a piece occupies it, one way; `behind` another one, it may join that one's message."""
+        return (0.0 if behind and self.joined else self.message_s) + numbytes / self.rate
+
+
+def ring(wire: Wire, ranks: int) -> Wire:
+    """An all-reduce over a ring of such links, as one link: all ranks send at once, and nothing is answered.
+
+    A piece takes `2 * (ranks - 1)` rounds, of one message and half a turn each; together these send
+    `2 * (ranks - 1) / ranks` of its bytes. Rounds of different pieces take turns without a gap.
+
+    Raises: UsageError for fewer than two ranks.
+
+    Example:
+      >>> ring(Wire(300.0, message_s=0.1), ranks=4).seconds(100)
+      1.1
+    """
+    if ranks < 2:
+        raise UsageError(f"a ring of {ranks} ranks sends nothing; give at least 2")
+    rounds = 2 * (ranks - 1)
+    return replace(
+        wire,
+        rate=wire.rate * ranks / rounds,
+        message_s=wire.message_s * rounds,
+        turn_s=wire.turn_s * rounds / 2,
+        answered=False,
+    )
 
 
 class Crossing(NamedTuple):
@@ -114,8 +144,8 @@ class _Run:
     events: list[tuple[float, int, Event]] = field(default_factory=list)
     numbers: count[int] = field(default_factory=count)
     offered: dict[Hashable, tuple[int, int]] = field(default_factory=dict)  # layer and bytes
-    up_s: float = 0.0
-    down_s: float = 0.0
+    up_s: float = -math.inf
+    down_s: float = -math.inf
     back_s: dict[int, float] = field(default_factory=dict)  # when all of a layer was back
     crossings: list[Crossing] = field(default_factory=list)
 
@@ -145,11 +175,15 @@ class _Run:
     def _send(self, decision: Send, now: float) -> None:
         layer, numbytes = self.offered.pop(decision.key)
         begin_s = max(now, self.up_s)
-        self.up_s = begin_s + self.wire.seconds(numbytes)
+        self.up_s = begin_s + self.wire.seconds(numbytes, behind=self.up_s >= now)
         self.crossings.append(Crossing(decision.key, begin_s, self.up_s))
-        self.down_s = max(self.down_s, self.up_s + self.wire.turn_s) + self.wire.seconds(numbytes)
-        self.back_s[layer] = self.down_s
-        self.add(self.up_s + self.wire.turn_s, Ended(decision.key))
+        there_s = self.up_s + self.wire.turn_s
+        self.back_s[layer] = there_s
+        if self.wire.answered:
+            behind = self.down_s >= there_s
+            self.down_s = max(self.down_s, there_s) + self.wire.seconds(numbytes, behind)
+            self.back_s[layer] = self.down_s
+        self.add(there_s, Ended(decision.key))
 
 
 def iterate(
