@@ -53,7 +53,7 @@ def places(quick: bool) -> Iterator[Place]:
 def experiment(notes: Notes, quick: bool) -> None:
     """Measures what is not in the notes.
 
-    Cost: minutes of one core; quick: seconds.
+    Cost: some ten minutes of one core; quick: two seconds.
     """
     recognised(notes, 20 if quick else 1000)
     for place in places(quick):
@@ -76,7 +76,7 @@ SYSTEM = System(
     study,
     headline=Headline(
         "up to 40 % faster training than the best scheduler by priority",
-        "at best {}, and {} where a block is one message, as with any order; simulated",
+        "at best {}, and {} where a block is one message, which `Credit` gains too; simulated",
         (
             "Prophet as published: 40 % over the best tuned scheduler by priority, with a server",
             "Prophet, a block is one message: 40 % over the best tuned scheduler by priority, with a server",
