@@ -33,6 +33,7 @@ SYSTEMS = {
     "multitree": "trees grown together so that no two want a link at once, and what came after them",
     "ofedqit": "online federated learning with quantised messages that few clients send",
     "ordered_gradient": "only the most informative workers send, in the order of the norms of their updates",
+    "prophet": "gradients cross in blocks that end when the next burst of them comes, or by urgency",
     "rules": "rules for hostile contributions against attacks, each against each",
     "saef": "gradients are taken where the residual would lead, had it been sent",
     "straggler_messages": "workers send what they have after each shard, uncoded or coded",
