@@ -67,6 +67,7 @@ class Config:
         ask for it. 0: at the end alone.
       seed: of model, partition and batches.
       stop: steps after which it ends early; None: it does not.
+      tested: so many of the test samples are evaluated, the first ones; None: all.
     """
 
     task: str = "fashion-mnist"
@@ -75,6 +76,7 @@ class Config:
     every: int = 32
     seed: int = 0
     stop: int | None = None
+    tested: int | None = None
 
     @property
     def last(self) -> int:
@@ -92,7 +94,7 @@ class Trained:
     """What came of one training; equal on all ranks.
 
     Attributes:
-      curve: steps done, seconds of training, accuracy on all test samples.
+      curve: steps done, seconds of training, accuracy on the test samples.
       packed_bytes: mean over ranks of what each gave to the network per step; None if it is not known.
       formula_bytes: what the compressor's formula makes of that; None where there is none, and for a
         threshold, which as many values exceed as it happens.
@@ -213,15 +215,17 @@ class _Trainer:
         self.done += 1
 
     def accuracy(self) -> float:
-        """Share of all test samples that are classified right; each rank looks at its part of them."""
-        count = len(self._shard.arrays.test)
+        """Share of predictions for the test samples that are right; each rank makes its part of them."""
+        count = self._config.tested or len(self._shard.arrays.test)
         self._model.eval()
         # Models that differ by design are judged by their average.
         with nullcontext() if self._run is None else self._run.averaged():
-            right = self._shard.scores(self._model, count, self._rank, self._size)[1]
+            _, *counts = self._shard.scores(self._model, count, self._rank, self._size)
         self._model.train()
-        dist.all_reduce(right)
-        return float(right) / count
+        found = torch.stack(counts)
+        dist.all_reduce(found)
+        right, predictions = found.tolist()
+        return float(right / predictions)
 
     def finish(self) -> float:
         """Makes one model of all. Returns the seconds that this took."""
