@@ -44,7 +44,7 @@ from tweed.systems.compression.contenders import (
 from tweed.systems.compression.report import study
 from tweed.systems.harness import benchmark
 from tweed.systems.harness.learning_rates import Grid, best_lr
-from tweed.systems.harness.live_training import Ranks
+from tweed.systems.harness.live_training import SEARCHED, Ranks
 from tweed.systems.harness.time_to_accuracy import ALONE, DDP
 from tweed.systems.harness.training import Config, Method
 
@@ -107,10 +107,10 @@ def experiment(notes: Notes, quick: bool) -> None:
 
 
 def _on_text(ranks: Ranks) -> None:
-    """The second task: fewer sides and seeds, as a training takes minutes."""
+    """The second task: fewer sides and seeds, as a training takes minutes, and searches with one seed."""
     lines = ranks.notes.lines
     for side in TEXT_METHODS[1:]:
-        ranks.search(side, GRIDS["adamw"], replace(TEXT_CONFIG, steps=TEXT_SEARCHED))
+        ranks.search(side, GRIDS["adamw"], replace(TEXT_CONFIG, steps=TEXT_SEARCHED), SEARCHED[:1])
     sides = [replace(side, lr=best_lr(lines, side.key) or GRIDS["adamw"].first) for side in TEXT_METHODS]
     for place_of_text in TEXT_PLACES:
         ranks.time(sides, TEXT_CONFIG, place_of_text, _rounds(3, 4.0))

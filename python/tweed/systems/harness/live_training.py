@@ -43,10 +43,10 @@ class Ranks:
     shaped: dict[str, str]
     timeout_s: float = 7200.0
 
-    def search(self, side: Method, grid: Grid, config: Config) -> None:
+    def search(self, side: Method, grid: Grid, config: Config, seeds: Sequence[int] = SEARCHED) -> None:
         """Lines of kind "search" and "rate": the rate of the highest accuracy in a training's second half."""
         run, score = partial(self._searched, side, config), partial(_second_half, config.steps)
-        tried = Side(side.key, {}, run, grid, score=score, searched=SEARCHED)
+        tried = Side(side.key, {}, run, grid, score=score, searched=seeds)
         for line in learning_rates.search(side.key, grid, self.notes.lines, tried.measure):
             self.notes.add(line)
 
