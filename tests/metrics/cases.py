@@ -12,9 +12,8 @@ def row(rank: int, up_s: float, count: int, *, size: int = 2, kind: str = "tcp")
     """A row whose counters are `count` times something that differs by counter."""
     peers = [peer for peer in range(size) if peer != rank]
     links = tuple(link(peer, count, kind) for peer in peers)
-    return Row(
-        rank, f"host{rank}", 100 + rank, up_s, links, Training(5 * count, 5 * count, 400, 0.25 * count)
-    )
+    training = Training(5 * count, 5 * count, 400, 0.25 * count, 0.125 * count)
+    return Row(rank, f"host{rank}", 100 + rank, up_s, links, training, under_way_s=0.5 * count)
 
 
 def link(peer: int, count: int, kind: str) -> Link:
@@ -49,6 +48,9 @@ class FakeGroup:
         if self.gone:
             return []
         return [self._entry(peer) for peer in range(self.size)]
+
+    def under_way_s(self) -> float:
+        return 0.5 * self.count
 
     def _entry(self, peer: int) -> dict[str, Any]:
         own = peer == self.rank

@@ -52,6 +52,8 @@ def registry(matrix: Matrix) -> CollectorRegistry:
         ("tweed_run_info", {"run": "digits-every_step", "ranks": "2"}, 1),
         ("tweed_training_steps_total", {"rank": "0"}, 15),
         ("tweed_training_waiting_seconds_total", {"rank": "1"}, 0.75),
+        ("tweed_training_encoding_seconds_total", {"rank": "1"}, 0.375),
+        ("tweed_rank_under_way_seconds_total", {"rank": "1"}, 1.5),
     ],
 )
 def test_each_figure_has_its_metric(name: str, labels: dict[str, str], value: float) -> None:

@@ -63,7 +63,7 @@ def test_silence_is_counted_from_the_last_new_row() -> None:
 
 def test_a_row_tells_of_training_and_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     class Counted:
-        steps, exchanges, bytes_exchanged, waiting_s = 3, 2, 100, 0.5
+        steps, exchanges, bytes_exchanged, waiting_s, encoding_s = 3, 2, 100, 0.5, 0.25
 
     monkeypatch.setattr(job, "_counts", None)
     monkeypatch.setattr(job, "_name", None)

@@ -89,7 +89,8 @@ def test_rates_are_counts_over_the_ranks_own_time() -> None:
     assert row.up_s == 2.0
     assert row.rate("bytes_out") == 1e6
     assert row.rate("retransmissions") == 1.0
-    assert row.training == Training(10, 10, 0, 0.5)
+    assert row.training == Training(10, 10, 0, 0.5, 0.25)
+    assert row.under_way_s == 1.0
 
 
 def test_another_process_counts_from_zero() -> None:

@@ -50,6 +50,18 @@ def test_without_wires_the_matrix_says_so() -> None:
     assert "shm" in printed(View(now, now.since(matrix(10.0, 1, kind="shm"))))
 
 
+def test_a_line_of_time_shows_what_each_rank_did_and_what_was_hidden() -> None:
+    lines = [line.split() for line in printed(View(NOW, WINDOW)).splitlines()]
+    assert ["rank", "time", "computing", "encoding", "waiting", "under", "way", "hidden"] in lines
+    bar = 12 * "█" + 3 * "▒" + 5 * "░"
+    assert ["1", bar, "62%", "12%", "25%", "50%", "25%"] in lines
+
+
+def test_no_line_of_time_where_nobody_trains() -> None:
+    still = replace(NOW, rows=tuple(replace(row, training=None) for row in NOW.rows))
+    assert "computing" not in printed(View(still, still.since(BEFORE)))
+
+
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 @pytest.mark.parametrize("width", [80, 120])
 def test_up_to_eight_ranks_fit_a_narrow_terminal(ranks: int, width: int) -> None:

@@ -42,6 +42,14 @@ def test_words_have_the_step_and_the_shares() -> None:
     assert "steps 9 to 11." in timeline.words(later)
 
 
+def test_what_was_under_way_lies_below_and_is_hidden_where_nobody_waited() -> None:
+    way = [span("under way", 0.0, 0.02), span("under way", 0.01, 0.05), span("wait", 0.04, 0.08)]
+    step = {"step": 9, "seconds": 0.1, "spans": way}
+    assert "for 50% to 50% of it; for 40% to 40% of it that was hidden" in timeline.words([step])
+    assert "under way" not in timeline.words(STEPS)
+    assert timeline.COLOURS["under way"] in svg(timeline.draw([step]))
+
+
 def test_a_page_has_a_picture_of_sides_that_tell() -> None:
     page = render("demo", FACTS, [*FIGURES, LAST])
     assert page.count("<h2>One step: ") == 1 and "<h2>One step: tweed every_step</h2>" in page

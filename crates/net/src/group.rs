@@ -108,6 +108,11 @@ impl Group {
             .collect()
     }
 
+    /// For how long at least one operation has been under way here.
+    pub fn under_way(&self) -> Duration {
+        self.driver.engine.lock().under_way(self.members.number)
+    }
+
     /// Leaves a short text at rank 0, over the one left before.
     pub fn set_note(&self, text: &[u8]) -> Result<(), EngineError> {
         if text.len() > MAX_NOTE {

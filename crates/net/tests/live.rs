@@ -132,6 +132,7 @@ fn links_are_counted_and_notes_reach_rank_zero() {
             complete(group, all_reduce(&mut data, ReduceOp::Sum)).expect("the sum is taken");
             group.set_note(format!("note of {rank}").as_bytes()).expect("it is short");
             let stats = group.stats();
+            assert!(group.under_way() > Duration::ZERO, "a sum has been taken");
             // A note may travel on another stream than what comes after it.
             for _ in 0..100 {
                 complete(group, all_reduce(&mut data, ReduceOp::Sum)).expect("the sum is taken");

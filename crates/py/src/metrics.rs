@@ -60,6 +60,11 @@ impl PyGroupMetrics {
         stats.iter().map(|link| stats_row(py, link)).collect()
     }
 
+    /// Seconds in which at least one operation has been under way here: a counter that only grows.
+    fn under_way_s(&self, py: Python<'_>) -> PyResult<f64> {
+        Ok(self.inner.with(py, Group::under_way)?.as_secs_f64())
+    }
+
     /// Leaves a short text at rank 0, over the one left before.
     fn post(&self, py: Python<'_>, text: &[u8]) -> PyResult<()> {
         self.inner.with(py, |group| group.set_note(text))?.map_err(|e| engine_error(py, &e))

@@ -38,6 +38,7 @@ class Stats:
       bytes_answered: bytes of this rank's replies about the ranges that it owns, once each; at a hub, of the
         models that went to workers.
       waiting_s: seconds in which training stood still for the network.
+      encoding_s: seconds in which codecs worked, decoding too.
       bytes_contributed: bytes of this rank's contributions that a transport sent which may lose parts.
       bytes_lost: how many of them did not arrive.
       chosen: what `compress="auto"` takes; None elsewhere, and before it has chosen.
@@ -52,6 +53,7 @@ class Stats:
     bytes_packed: int = 0
     bytes_answered: int = 0
     waiting_s: float = 0.0
+    encoding_s: float = 0.0
     bytes_contributed: int = 0
     bytes_lost: int = 0
     chosen: str | None = None
@@ -235,10 +237,12 @@ class Communicator:
 
     @contextmanager
     def encoding(self) -> Iterator[None]:
-        """Codecs work within this context; the timeline notes for how long."""
+        """Codecs work within this context; counters and timeline note for how long."""
         began = time.monotonic()
         yield
-        timeline.note("encode", began, time.monotonic())
+        ended = time.monotonic()
+        self.stats.encoding_s += ended - began
+        timeline.note("encode", began, ended)
 
     def plan(self) -> str | None:
         """The group's choice of schedules, if its backend makes one and shows it; else None.
@@ -284,4 +288,5 @@ class Communicator:
     def work(work: dist.Work | None) -> dist.Work:
         """What was begun with `async_op=True`."""
         assert work is not None  # async_op=True gives one to every member of the group
+        timeline.follow(work, time.monotonic)
         return work

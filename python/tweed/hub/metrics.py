@@ -23,6 +23,10 @@ class MetricsSource:
         own = {"rank": 0, "host": socket.gethostname(), "link": "self"}
         return [asdict(Link(0, "self")) | own] if self._open else []
 
+    def under_way_s(self) -> float:
+        """Nothing: a hub has no collectives."""
+        return 0.0
+
     def post(self, text: bytes) -> None:
         """Keeps the row of this hub, the only rank."""
         self._posted[0] = text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Protocol
 
@@ -18,6 +19,7 @@ class Counts(Protocol):
     exchanges: int
     bytes_exchanged: int
     waiting_s: float
+    encoding_s: float
 
 
 _name: str | None = None
@@ -64,4 +66,4 @@ def training() -> Training | None:
     """How far training is; None where nobody counts."""
     if _counts is None:
         return None
-    return Training(_counts.steps, _counts.exchanges, _counts.bytes_exchanged, _counts.waiting_s)
+    return Training(**{item.name: getattr(_counts, item.name) for item in fields(Training)})

@@ -38,6 +38,7 @@ _TRAINING = (
     ("exchanges", "exchanges", "Exchanges that `rank` has taken part in."),
     ("exchanged_bytes", "bytes_exchanged", "Bytes of `rank`'s buffers that went into exchanges."),
     ("waiting_seconds", "waiting_s", "Time for which training of `rank` stood still for the network."),
+    ("encoding_seconds", "encoding_s", "Time for which codecs of `rank` worked, decoding too."),
 )
 #: Suffix of the name, help, a label, and by its values the counters of a `HubMember`.
 _PER_MEMBER: tuple[tuple[str, str, str, dict[str, str]], ...] = (
@@ -109,11 +110,14 @@ def _ranks(matrix: Matrix) -> Iterator[Metric]:
     for arrival in arrivals(matrix):
         last.add_metric([str(arrival.rank)], arrival.times_last)
         late.add_metric([str(arrival.rank)], arrival.lateness_s)
+    text = "Time for which an operation was under way at `rank`, be it behind computing."
+    under_way = CounterMetricFamily("tweed_rank_under_way_seconds", text, labels=["rank"])
     text = "How long ago `rank` has told its metrics."
     silent = GaugeMetricFamily("tweed_rank_silent_seconds", text, labels=["rank"])
     for row in matrix.rows:
+        under_way.add_metric([str(row.rank)], row.under_way_s)
         silent.add_metric([str(row.rank)], row.silent_s)
-    yield from (last, late, silent)
+    yield from (last, late, under_way, silent)
 
 
 def _training(rows: Iterable[Row]) -> Iterator[Metric]:

@@ -61,6 +61,7 @@ class Training:
     exchanges: int = 0
     bytes_exchanged: int = 0
     waiting_s: float = 0.0
+    encoding_s: float = 0.0
 
     def since(self, before: Training | None) -> Training:
         """What was counted after `before`."""
@@ -82,6 +83,7 @@ class Row:
       links: in the order of peers; those over which nothing went may be missing.
       training: None in a run without `tweed.attach`.
       silent_s: how long rank 0 has waited for the next row when the matrix was made.
+      under_way_s: seconds in which at least one operation of the group was under way at this rank.
     """
 
     rank: int
@@ -91,6 +93,7 @@ class Row:
     links: tuple[Link, ...] = ()
     training: Training | None = None
     silent_s: float = 0.0
+    under_way_s: float = 0.0
 
     def link(self, peer: int) -> Link | None:
         """The link to `peer`, if anything is known of it."""
@@ -110,7 +113,8 @@ class Row:
             return self
         links = tuple(link.since(before.link(link.peer)) for link in self.links)
         training = self.training and self.training.since(before.training)
-        return replace(self, up_s=self.up_s - before.up_s, links=links, training=training)
+        counted = _grown(before, self, ("up_s", "under_way_s"))
+        return replace(self, links=links, training=training, **counted)
 
     def encode(self) -> bytes:
         """As a short text, for the way to rank 0: about 60 bytes per link."""
@@ -190,6 +194,35 @@ class Arrival:
     lateness_s: float
     share: float
     late_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TimeShares:
+    """What a rank did with its time, as shares of it: the first three make one.
+
+    Attributes:
+      computing: neither of the next two.
+      encoding: codecs worked, decoding too.
+      waiting: training stood still for the network.
+      under_way: at least one operation was under way.
+      hidden: of that, what went on behind computing and encoding.
+    """
+
+    computing: float
+    encoding: float
+    waiting: float
+    under_way: float
+    hidden: float
+
+    @classmethod
+    def of(cls, row: Row) -> TimeShares | None:
+        """Of a row that is a difference; None of a rank that does not train, and where no time has passed."""
+        if row.training is None or row.up_s <= 0:
+            return None
+        counted = (row.training.encoding_s, row.training.waiting_s, row.under_way_s)
+        encoding, waiting, under_way = (min(1.0, seconds / row.up_s) for seconds in counted)
+        computing, hidden = max(0.0, 1 - encoding - waiting), max(0.0, under_way - waiting)
+        return cls(computing, encoding, waiting, under_way, hidden)
 
 
 def arrivals(matrix: Matrix) -> list[Arrival]:

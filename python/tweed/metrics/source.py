@@ -32,6 +32,9 @@ class Source(Protocol):
         Empty once this process has left the group.
         """
 
+    def under_way_s(self) -> float:
+        """Seconds in which at least one operation of the group was under way at this rank; only grows."""
+
     def post(self, text: bytes) -> None:
         """Leaves a small text at rank 0, over the one left before."""
 
@@ -48,7 +51,7 @@ def row(source: Source, pid: int, up_s: float, training: Training | None) -> Row
         raise Aborted("this process has left the group, whose links it counts no longer")
     own = stats[source.rank]
     links = tuple(link for entry in stats if _is_used(link := _link(entry)))
-    return Row(source.rank, own["host"], pid, up_s, links, training)
+    return Row(source.rank, own["host"], pid, up_s, links, training, under_way_s=source.under_way_s())
 
 
 def _link(entry: dict[str, Any]) -> Link:

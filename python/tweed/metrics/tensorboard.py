@@ -42,9 +42,11 @@ def _hub(hub: HubCounts, seconds: float) -> Iterator[tuple[str, float]]:
 
 
 def _training(row: Row) -> Iterator[tuple[str, float]]:
+    yield f"tweed_under_way_share/rank_{row.rank}", per_second(row.under_way_s, row.up_s)
     if row.training is not None:
         yield f"tweed_steps_per_s/rank_{row.rank}", per_second(row.training.steps, row.up_s)
         yield f"tweed_waiting_share/rank_{row.rank}", per_second(row.training.waiting_s, row.up_s)
+        yield f"tweed_encoding_share/rank_{row.rank}", per_second(row.training.encoding_s, row.up_s)
 
 
 class Board:

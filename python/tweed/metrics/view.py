@@ -1,4 +1,4 @@
-"""How `tweed top` shows a run: a line on who arrives last, a table of ranks, the matrix of links."""
+"""How `tweed top` shows a run: who arrives last, tables of ranks and of their time, the matrix of links."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tweed.metrics import hub_view
-from tweed.metrics.snapshot import Arrival, Link, Matrix, Row, arrivals, laggard, per_second
+from tweed.metrics.snapshot import Arrival, Link, Matrix, Row, TimeShares, arrivals, laggard, per_second
 from tweed.metrics.words import duration, milliseconds, rate, size, table_of
 
 _SILENT_S = 5.0  # a rank that has told nothing for longer is marked
@@ -18,6 +18,9 @@ _HEAD, _CELL = 7, 9  # columns of the terminal for a row's head, and for each ra
 _COLUMNS = ("rank", "host", "out MB/s", "in MB/s", "sent", "resent", "last", "late")
 _LEFT_OUT, _WIDE = {"in MB/s", "sent", "resent"}, 76  # of them, in terminals of fewer columns
 _HOST = 16  # letters of a host's name
+_BAR = 20  # letters of a line of time
+#: How a line of time shows what a rank did.
+_LETTERS = {"computing": ("█", "green"), "encoding": ("▒", "yellow"), "waiting": ("░", "red")}
 _BUSIEST = 12  # links in the list that stands where the matrix would be too wide
 
 
@@ -50,6 +53,8 @@ class View:
         yield Text()
         yield ranks(self.now, self.window, width)
         yield Text()
+        if (of_time := times(self.window, width)).row_count:
+            yield from (of_time, Text())
         yield from self._links(width)
         if self.now.hub is not None:
             yield Text()
@@ -126,6 +131,27 @@ def _cells(row: Row, total: Row, arrival: Arrival) -> dict[str, str]:
         milliseconds(arrival.late_s),
     )
     return dict(zip(_COLUMNS, cells, strict=True))
+
+
+def times(window: Matrix, width: int = 80) -> Table:
+    """One line per rank that trains: what it did, and how much of its exchanges was hidden behind that."""
+    shares = (*_LETTERS, "under way", "hidden") if width >= _WIDE else ("waiting", "hidden")
+    table = table_of("rank", "time", *shares, left=("time",))
+    for row in window.rows:
+        if (of_time := TimeShares.of(row)) is not None:
+            each = [f"{getattr(of_time, name.replace(' ', '_')):.0%}" for name in shares]
+            table.add_row(str(row.rank), _line(of_time), *each)
+    return table
+
+
+def _line(shares: TimeShares) -> Text:
+    """As many letters as there is room for, by the share of each."""
+    line, until = Text(), 0.0
+    for name, (letter, style) in _LETTERS.items():
+        began = round(_BAR * until)
+        until += getattr(shares, name)
+        line.append(letter * (round(_BAR * until) - began), style=style)
+    return line
 
 
 def links(window: Matrix, size: int) -> Table:

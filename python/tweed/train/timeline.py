@@ -1,15 +1,18 @@
-"""One step of each rank, for the report: what it computed, encoded and waited for."""
+"""One step of each rank, for the report: what it computed, encoded and waited for, and what was under way."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tweed.metrics import timeline
-from tweed.metrics.timeline import Span
+from tweed.metrics.timeline import Recording, Span
+
+#: Steps before the first that counts, from which on is recorded: an exchange may be under way for so long.
+_EARLIER = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +22,8 @@ class StepTimeline:
     Attributes:
       step: its number, from 1 on.
       seconds: from its beginning to its end.
-      spans: what it encoded and waited for, in seconds since its beginning; it computed in the rest.
+      spans: what it encoded and waited for, and what was under way, in seconds since its beginning. It
+        computed where it neither encoded nor waited.
     """
 
     step: int
@@ -36,21 +40,31 @@ class StepRecorder:
 
     def __init__(self, first: int) -> None:
         self._first = first
+        self._recording: Recording | None = None
         self.found: StepTimeline | None = None
 
     @contextmanager
     def step(self, number: int) -> Iterator[None]:
         """What happens within is the step with this number."""
-        if self.found is not None or number < self._first:
+        if self.found is not None or number < self._first - _EARLIER:
             yield
             return
+        self._recording = self._recording or timeline.record()
         began = time.monotonic()
-        with timeline.recorded() as spans:
+        try:
             yield
-        seconds = time.monotonic() - began
-        if any(span.what == "wait" for span in spans):
-            moved = [Span(one.what, one.began_s - began, one.ended_s - began, one.last) for one in spans]
-            self.found = StepTimeline(number, seconds, moved)
+        except BaseException:
+            timeline.stop()
+            raise
+        ended = time.monotonic()
+        spans = [one for one in self._recording.take(ended) if one.ended_s > began]
+        if number >= self._first and any(one.what == "wait" for one in spans):
+            timeline.stop()
+            moved = [
+                replace(one, began_s=max(0.0, one.began_s - began), ended_s=one.ended_s - began)
+                for one in spans
+            ]
+            self.found = StepTimeline(number, ended - began, moved)
 
     def plain(self) -> dict[str, Any] | None:
         """The step as plain values; None before it was found."""

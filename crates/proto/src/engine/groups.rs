@@ -12,7 +12,7 @@ use super::group_number::GroupNumber;
 use super::host::{Host, Payload, Time};
 use super::members::{Members, SELF};
 use super::message::{Kind, Message};
-use super::metrics::Punctuality;
+use super::metrics::{Punctuality, UnderWay};
 use super::p2p::Numbers;
 use super::request::{Operation, Request, Segment};
 use super::{ActiveOp, Draft, Engine, Key, Start};
@@ -26,6 +26,7 @@ pub(super) struct GroupState {
     pub(super) flow: Flow,
     pub(super) history: History,
     pub(super) punctuality: BTreeMap<Rank, Punctuality>,
+    pub(super) under_way: UnderWay,
     /// At rank 0: the latest that each rank has left here.
     pub(super) notes: BTreeMap<Rank, Vec<u8>>,
     /// How operations were delivered, until somebody asks.
@@ -57,6 +58,7 @@ impl GroupState {
             flow: Flow::new(ahead_bytes),
             history: History::default(),
             punctuality: BTreeMap::new(),
+            under_way: UnderWay::default(),
             notes: BTreeMap::new(),
             deliveries: Deliveries::default(),
             whole: BTreeMap::new(),
@@ -230,6 +232,7 @@ impl<H: Host> Engine<H> {
         left.into_iter().for_each(|rank| active.forgo(group.peers[rank as usize]));
         let place = self.active.partition_point(|a| a.request.urgency >= active.request.urgency);
         self.active.insert(place, active);
+        self.groups.entry(key.group).and_modify(|group| group.under_way.begin(self.clock));
         for (peer, message, received) in self.early.take(key.group, Some(key)) {
             self.handle(peer, message, received);
         }

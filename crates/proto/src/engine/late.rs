@@ -125,6 +125,7 @@ impl<H: Host> Engine<H> {
             group.history.handle_end(sort(&active.request), took);
             group.last_end = Some((active.request.name(), self.clock));
             group.count_arrivals(active);
+            group.under_way.end(self.clock);
             group.deliveries.keep(delivery);
             if group.ends_epoch(active) {
                 active.group.endpoint.into_iter().for_each(|endpoint| self.host.end_epoch(endpoint));

@@ -57,6 +57,38 @@ pub(super) struct Punctuality {
     lateness: Duration,
 }
 
+/// For how long operations of a group have been under way here: from their begin to their end, several at once counted once.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct UnderWay {
+    operations: usize,
+    since: Time,
+    before: Duration,
+}
+
+impl UnderWay {
+    /// One more has begun.
+    pub(super) fn begin(&mut self, now: Time) {
+        if self.operations == 0 {
+            self.since = now;
+        }
+        self.operations += 1;
+    }
+
+    /// One of them has ended, well or not.
+    pub(super) fn end(&mut self, now: Time) {
+        self.before = self.total(now);
+        self.since = now;
+        self.operations -= 1;
+    }
+
+    fn total(&self, now: Time) -> Duration {
+        match self.operations {
+            0 => self.before,
+            _ => self.before + now.saturating_sub(self.since),
+        }
+    }
+}
+
 impl GroupState {
     /// Counts who came last to an operation that has ended well, and how long after the first, who may be this rank.
     pub(super) fn count_arrivals<C>(&mut self, active: &ActiveOp<C>) {
@@ -103,6 +135,11 @@ impl<H: Host> Engine<H> {
         (0..group.members.ranks()).map(row).collect()
     }
 
+    /// For how long at least one operation of a group has been under way here; zero if it is closed.
+    pub fn under_way(&self, group: GroupNumber) -> Duration {
+        self.groups.get(&group).map(|group| group.under_way.total(self.clock)).unwrap_or_default()
+    }
+
     /// Leaves a text at rank 0 of a group, over the one left before.
     pub fn set_note(&mut self, group: GroupNumber, text: Vec<u8>) {
         let Some(group) = self.groups.get_mut(&group) else { return };
@@ -128,5 +165,24 @@ impl<H: Host> Engine<H> {
     /// The latest note of each rank that has left one.
     pub fn notes(&self, group: GroupNumber) -> BTreeMap<Rank, Vec<u8>> {
         self.groups.get(&group).map(|group| group.notes.clone()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_operations_at_once_are_counted_once() {
+        let ms = Duration::from_millis;
+        let mut under_way = UnderWay::default();
+        under_way.begin(ms(10));
+        under_way.begin(ms(12));
+        under_way.end(ms(15));
+        assert_eq!(under_way.total(ms(18)), ms(8));
+        under_way.end(ms(20));
+        assert_eq!(under_way.total(ms(90)), ms(10));
+        under_way.begin(ms(100));
+        assert_eq!(under_way.total(ms(101)), ms(11));
     }
 }

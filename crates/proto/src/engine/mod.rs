@@ -346,6 +346,9 @@ impl<H: Host> Engine<H> {
     fn retire(&mut self, active: ActiveOp<H::Call>, end: Option<Result<(), EngineError>>) {
         if let Some(group) = self.groups.get_mut(&active.key.group) {
             group.flow.forget(active.run);
+            if active.call.is_some() {
+                group.under_way.end(self.clock);
+            }
         }
         let leftover = active.into_leftover(end);
         if self.sent_bye {
