@@ -104,7 +104,7 @@ def test_tweed_top_and_prometheus_look_at_a_run_from_outside(
     monkeypatch.setenv("TWEED_PROMETHEUS", str(port))
     with Ranks(trains, 2, backend="tweed") as ranks:
         begun(ranks)
-        text = until_both_answer(capsys, lambda text: "not heard of" not in text and "steps/s" in text)
+        text = until_both_answer(capsys, lambda text: "not heard of" not in text and "holds up" in text)
         assert text.startswith("a test's run: 2 ranks, up ")
         assert "steps/s" in text
         assert "holds up the others" in text

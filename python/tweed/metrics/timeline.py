@@ -39,7 +39,7 @@ class Recording:
     _open: dict[object, float] = field(default_factory=dict)
 
     def follow(self, work: Work, clock: Callable[[], float]) -> None:
-        """A collective begins."""
+        """Notes that a collective begins, and when it ends."""
         key, began_s = object(), clock()
 
         def ended(_: object) -> None:
@@ -58,7 +58,7 @@ class Recording:
 
 
 class Work(Protocol):
-    """Of a collective that has begun, as torch has it."""
+    """A collective that has begun, as torch has it."""
 
     def get_future(self) -> Any:
         """What can be told to call a function at its end."""
@@ -82,7 +82,7 @@ def stop() -> None:
 
 @contextmanager
 def recorded() -> Iterator[Recording]:
-    """What happens within."""
+    """Records what happens within the context."""
     try:
         yield record()
     finally:
