@@ -216,7 +216,7 @@ class TimeShares:
 
     @classmethod
     def of(cls, row: Row) -> TimeShares | None:
-        """Shares of a row that is a difference; None of a rank that does not train, or if no time has passed."""
+        """Shares of a row that is a difference; None if its rank does not train, or no time has passed."""
         if row.training is None or row.up_s <= 0:
             return None
         counted = (row.training.encoding_s, row.training.waiting_s, row.under_way_s)
