@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from tweed.cadence import Ready
@@ -160,13 +161,22 @@ class SummedGradients(GradientReducer):
         gradients.work = self._comm.start(bucket)
 
     def finish(self) -> list[Sequence[bool]]:
-        contributed: list[Sequence[bool]] = []
         for gradients in self.buckets:
             self._wait(gradients)
-            marks = [] if gradients.full else gradients.bucket.marks[:-1].tolist()
-            contributed.append([mark != 0 for mark in marks])
         self._check(self.buckets[0].bucket.marks[-1])
-        return contributed
+        return [[] if one.full else self.contributed(one.bucket) for one in self.buckets]
+
+    def receive(self, bucket: Bucket, work: dist.Work) -> None:
+        """Waits for `work`, which was started for `bucket`, alone: its views are averages then.
+
+        Raises: as `finish`. All ranks raise then, whichever bucket each asks for first.
+        """
+        self._comm.wait(work)
+        self._check(bucket.marks[-1])
+
+    def contributed(self, bucket: Bucket) -> Sequence[bool]:
+        """Whether any rank contributed, per view of a bucket that was received."""
+        return [mark != 0 for mark in bucket.marks[:-1].tolist()]
 
     def _check(self, mark: Tensor) -> None:
         """Raises UsageError, on all ranks, if one cannot take part, or has taken other steps."""
