@@ -16,10 +16,12 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import Parameter
 from torch.optim import Optimizer
 from torch.optim import optimizer as every
 
 from tweed.hooks import subset_step
+from tweed.hooks.advice import no_check
 from tweed.hooks.deferred import DeferredExchange
 
 _say_once = functools.cache(logging.getLogger("tweed").warning)
@@ -49,6 +51,8 @@ class DeferredSteps:
                 one.register_load_state_dict_pre_hook(lambda *_: exchange.pending.complete()),
             ]
 
+        self._hooks.append(model.register_forward_pre_hook(_BeforeEvaluation(exchange)))
+
     def remove(self) -> None:
         """Removes the hooks from the optimizers."""
         for hook in self._hooks:
@@ -71,6 +75,25 @@ class DeferredSteps:
         stepped.param_groups = self._groups
 
 
+class _BeforeEvaluation:
+    """Takes the steps that were deferred before a forward pass without gradients.
+
+    There modules such as `MultiheadAttention` choose other kernels, which round otherwise, where a parameter
+    has a class of its own. A copy of the model, or what is stored of it, has a hook that does nothing.
+    """
+
+    def __init__(self, exchange: DeferredExchange) -> None:
+        self._exchange = exchange
+
+    def __call__(self, module: nn.Module, args: object) -> None:
+        """A forward pass begins."""
+        if not torch.is_grad_enabled():
+            self._exchange.pending.complete()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return partial, (no_check,)
+
+
 def _why_never(model: nn.Module) -> str | None:
     """Why no step of this model can wait for whoever reads it; None: it can."""
     for module in model.modules():
@@ -78,7 +101,8 @@ def _why_never(model: nn.Module) -> str | None:
             return "a scripted module reads its parameters unseen"
         if module._compiled_call_impl is not None or type(module).__name__ == "OptimizedModule":
             return "a compiled module reads its parameters unseen"
-    return None
+    own = next((type(param) for param in model.parameters() if type(param) is not Parameter), None)
+    return None if own is None else f"parameters of class {own.__name__} are read in ways of their own"
 
 
 def _why_now(stepped: Optimizer, args: Sequence[object]) -> str | None:
@@ -89,8 +113,6 @@ def _why_now(stepped: Optimizer, args: Sequence[object]) -> str | None:
         return f"{type(stepped).__name__} is none of torch's optimizers that step each parameter by itself"
     if getattr(stepped, "grad_scale", None) is not None or getattr(stepped, "found_inf", None) is not None:
         return "a gradient scaler lets the fused optimizer divide by the scale of this moment"
-    if any(group.get("differentiable") for group in stepped.param_groups):
-        return "differentiable=True makes the step a part of the graph"
     before, after = stepped._optimizer_step_pre_hooks, stepped._optimizer_step_post_hooks
     before_all, after_all = every._global_optimizer_pre_hooks, every._global_optimizer_post_hooks
     if (len(before), len(after), len(before_all), len(after_all)) != _HOOKS:

@@ -23,7 +23,10 @@ from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 from torch.nn import Parameter
+
+_no_modes = torch._C.DisableTorchFunction  # such as torch.device("cuda"), where the reader makes tensors
 
 #: Takes a step of the bucket's parameters that have a gradient.
 Step = Callable[[], None]
@@ -77,7 +80,7 @@ class PendingStep:
     """
 
     def __init__(self, params: Sequence[Parameter]) -> None:
-        self._params = params
+        self._params, self._device = params, params[0].device.type
         self._views: Sequence[Tensor] = ()
         self._wait: Callable[[], object] | None = None
         self._steps: list[tuple[Step, list[Tensor | None]]] = []
@@ -106,6 +109,7 @@ class PendingStep:
         self._steps.append((step, [param.grad for param in self._params]))
         _become(self._params, self._of_params)
 
+    @_disable_dynamo
     def complete(self) -> None:
         """Waits, and takes the steps that were deferred.
 
@@ -130,7 +134,8 @@ class PendingStep:
         now = [param.grad for param in self._params]
         _set(self._params, gradients)
         try:
-            step()
+            with torch.inference_mode(False), torch.autocast(self._device, enabled=False), _no_modes():
+                step()
         finally:
             _set(self._params, now)
 
