@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
+import signal
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -16,9 +18,10 @@ from torch.utils.checkpoint import checkpoint
 
 import tweed
 from tests.hooks.nets import batch, equal, params
+from tweed.errors import PeerLost
 from tweed.hooks import deferred_steps
 from tweed.hooks.run import Run
-from tweed.testbed import run_ranks
+from tweed.testbed import Ranks, Said, run_ranks, say
 
 STEPS = 5
 
@@ -96,7 +99,8 @@ class Loop:
     def step(self) -> None:
         self.optimizer.step()
         gradients: Any = self.run._exchange
-        self.deferred += any(one.under_way for one in getattr(gradients, "pending", ()))
+        *pending, _ = getattr(gradients, "pending", [None])  # without buffers
+        self.deferred += any(one.under_way for one in pending)
 
     def simple(self, number: int) -> None:
         self.loss(number).backward()
@@ -306,7 +310,7 @@ def compare(rank: int, size: int, names: list[str]) -> dict[str, str]:
     for name in names:
         case = CASES[name]
         true, true_seen, none = train(case, rank, "every_step")
-        deferred_steps._say_once.cache_clear()
+        deferred_steps.say_at_once.cache_clear()
         heard.lines.clear()
         mine, seen, deferred = train(case, rank, "urgent")
         said = [line for line in heard.lines if "at once" in line]
@@ -330,3 +334,71 @@ def wrong_by_rank(request: pytest.FixtureRequest) -> list[dict[str, str]]:
 @pytest.mark.parametrize("case", CASES)
 def test_the_numbers_are_those_of_every_step(wrong_by_rank: list[dict[str, str]], case: str) -> None:
     assert [wrong.get(case) for wrong in wrong_by_rank] == [None, None]
+
+
+def loses_rank_1(rank: int, size: int) -> None:
+    model = plain()
+    optimizer = sgd(model)
+    run = tweed.attach(model, optimizer, "urgent", bucket_bytes=60)
+    loop = Loop(rank, model, optimizer, run)
+    loop.simple(0)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        loop.simple(1)
+        loop.loss(2)
+    except PeerLost as lost:
+        run.detach()
+        say((str(lost), {type(param) for param in model.parameters()}))
+
+
+def test_a_lost_rank_is_named_at_whoever_reads_what_it_would_have_sent() -> None:
+    with Ranks(loses_rank_1, 2, backend="tweed") as ranks:
+        events = []
+        while ranks.running():
+            events += ranks.poll()
+    [(text, kinds)] = [event.value for event in events if isinstance(event, Said)]
+    assert "rank 1" in text and kinds == {nn.Parameter}
+
+
+def ends_without_finish(rank: int, size: int) -> bool:
+    true, _, _ = train(Case(), rank, "every_step")
+    torch.manual_seed(0)
+    model = plain()
+    optimizer = sgd(model)
+    run = tweed.attach(model, optimizer, "urgent", bucket_bytes=60)
+    loop = Loop(rank, model, optimizer, run)
+    for number in range(STEPS):
+        loop.simple(number)
+    run.detach()
+    hooks = [*model._forward_pre_hooks, *optimizer._optimizer_step_pre_hooks]
+    kinds = {type(one) for one in (*model.parameters(), *model.buffers())}
+    mine = params(model)
+    return equal(mine, true[: len(mine)]) and not hooks and kinds == {nn.Parameter, Tensor}
+
+
+def test_detach_takes_what_was_deferred_and_leaves_no_hook() -> None:
+    assert run_ranks(ends_without_finish, 2, backend="gloo") == [True, True]
+
+
+def reads_of(rank: int, size: int) -> tuple[list[bool], list[bool], list[bool]]:
+    """Which buckets wait after a step, after the first layer was used, and after the last one was."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 4), nn.Linear(4, 2))
+    optimizer = sgd(model)
+    run = tweed.attach(model, optimizer, "urgent", bucket_bytes=1)
+    Loop(rank, model, optimizer, run).simple(0)
+    pending: Any = run._exchange
+    found = []
+    for used in (None, 0, 3):
+        if used is not None:
+            model[used](torch.ones(1, 3 if used == 0 else 4))
+        found.append([one.under_way for one in pending.pending])
+    run.detach()
+    return tuple(found)  # type: ignore[return-value]
+
+
+def test_a_layer_waits_for_its_own_buckets_and_buffers_for_theirs() -> None:
+    waits, first, last = run_ranks(reads_of, 2, backend="gloo")[0]
+    assert waits == [True] * 9  # two parameters in each of four layers, the last first; then buffers
+    assert first == [True] * 6 + [False] * 2 + [True]
+    assert last == [False] * 2 + [True] * 4 + [False] * 2 + [True]

@@ -18,7 +18,6 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from tweed.cadence import Ready
@@ -88,6 +87,9 @@ class GradientReducer:
 
     def flush(self) -> None:
         """What others still send of past exchanges has come."""
+
+    def close(self) -> None:
+        """The buckets are not used any more."""
 
     def check_finite(self) -> None:
         """Nothing, where nothing is kept from one exchange to the next."""
@@ -165,14 +167,6 @@ class SummedGradients(GradientReducer):
             self._wait(gradients)
         self._check(self.buckets[0].bucket.marks[-1])
         return [[] if one.full else self.contributed(one.bucket) for one in self.buckets]
-
-    def receive(self, bucket: Bucket, work: dist.Work) -> None:
-        """Waits for `work`, which was started for `bucket`, alone: its views are averages then.
-
-        Raises: as `finish`. All ranks raise then, whichever bucket each asks for first.
-        """
-        self._comm.wait(work)
-        self._check(bucket.marks[-1])
 
     def contributed(self, bucket: Bucket) -> Sequence[bool]:
         """Whether any rank contributed, per view of a bucket that was received."""

@@ -16,7 +16,7 @@ from tweed.exchange.table import Parts, gradient_reducer, model_exchange
 from tweed.exchange.untrained import Untrained
 from tweed.group.factors import LinearFactors, factored_weights
 from tweed.hooks.deferred import DeferredExchange
-from tweed.hooks.deferred_steps import DeferredSteps
+from tweed.hooks.deferred_steps import DeferredSteps, defers
 from tweed.hooks.gradient import Beside, GradientExchange
 from tweed.hooks.run import Run
 from tweed.hooks.setup import Setup
@@ -52,7 +52,7 @@ class GradientRun(Run):
         shared = settings.sync_buffers and not isinstance(strategy.cadence, ByShards)
         beside = Beside(self._snapshot, self._take_back, model.buffers if shared else list)
         reducer = partial(gradient_reducer, parts)
-        kind = DeferredExchange if strategy.cadence.deferred else GradientExchange
+        kind = DeferredExchange if defers(strategy.cadence, model) else GradientExchange
         self._gradients = kind(setup.params, setup.context, settings.bucket_bytes, reducer, beside)
         self._untrained = Untrained(setup.untrained, setup.context, setup.params.look)
         super().__init__(setup, self._gradients)

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tweed.exchange.bucket import Bucket
-from tweed.exchange.gradients import SummedGradients
+from tweed.exchange.urgent_gradients import UrgentGradients
 from tweed.hooks.gradient import GradientExchange
 from tweed.hooks.pending_step import PendingSteps
 
@@ -24,14 +24,15 @@ class DeferredExchange(GradientExchange):
     """Averages gradients as `GradientExchange` does, and waits for each bucket when it is read.
 
     Attributes:
-      pending: what is under way, and the steps that wait for it.
+      pending: what is under way, and the steps that wait for it; the last is of buffers, which no step
+        changes.
     """
 
-    reducer: SummedGradients
+    reducer: UrgentGradients
 
     def _follow(self) -> None:
         super()._follow()
-        self.pending = PendingSteps(self._params)
+        self.pending = PendingSteps([*self._params, ()])  # the last is of buffers
 
     def _listen(self, param: Tensor) -> None:
         super()._listen(param)
@@ -47,13 +48,16 @@ class DeferredExchange(GradientExchange):
         return super()._wanted()
 
     def _finish(self) -> None:
-        """Waits for buffers, and for buckets of which this rank lacks gradients: others may have some."""
-        self._context.receive(self._buffers_on_their_way)
-        for pending, gradients in zip(self.pending, self._buckets, strict=True):
+        """Waits for buckets of which this rank lacks gradients, as others may have some."""
+        *each, of_buffers = self.pending
+        if self._buffers_on_their_way:
+            wait = partial(self._context.receive, self._buffers_on_their_way)
+            of_buffers.begin([*self._beside.buffers()], wait)
+        for pending, gradients in zip(each, self._buckets, strict=True):
             assert gradients.work is not None  # it has started
             wait = partial(self._receive, gradients.bucket, gradients.work)
             pending.begin(gradients.bucket.views, wait)
-        for pending, gradients, params in zip(self.pending, self._buckets, self._params, strict=True):
+        for pending, gradients, params in zip(each, self._buckets, self._params, strict=True):
             if not gradients.full:
                 pending.complete()
                 self._take_up(gradients, params, self.reducer.contributed(gradients.bucket))

@@ -15,16 +15,17 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import Optimizer
 from torch.optim import optimizer as every
 
+from tweed.cadence import Cadence
 from tweed.hooks import subset_step
 from tweed.hooks.advice import no_check
 from tweed.hooks.deferred import DeferredExchange
 
-_say_once = functools.cache(logging.getLogger("tweed").warning)
+log = logging.getLogger("tweed")
 _Args = tuple[Any, ...]
 _HOOKS = (2, 2, 1, 0)  # of the run and of these, before and after a step; those on all optimizers
 
@@ -40,7 +41,6 @@ class DeferredSteps:
 
     def __init__(self, optimizers: Sequence[Optimizer], model: nn.Module, exchange: DeferredExchange) -> None:
         self._exchange = exchange
-        self._never = _why_never(model)
         self._groups: list[subset_step.Group] = []
         self._hooks: list[Any] = []
         for one in optimizers:
@@ -60,9 +60,9 @@ class DeferredSteps:
 
     def _begins(self, stepped: Optimizer, args: _Args, kwargs: dict[str, Any]) -> None:
         self._groups = stepped.param_groups
-        why = self._never or _why_now(stepped, (*args, *kwargs.values()))
+        why = _why_now(stepped, (*args, *kwargs.values()))
         if why is not None:
-            _say_once(f"cadence=Deferred(): steps are taken at once, as {why}")
+            say_at_once(why)
             self._exchange.pending.complete()
             return
         groups = subset_step.split(subset_step.kept(stepped), self._exchange.pending.of)
@@ -94,6 +94,20 @@ class _BeforeEvaluation:
         return partial, (no_check,)
 
 
+def defers(cadence: Cadence[Any], model: nn.Module) -> bool:
+    """Whether steps of this model wait for readers, as the cadence asks for. Says so if they cannot."""
+    why = _why_never(model) if cadence.deferred else None
+    if why is not None:
+        say_at_once(why)
+    return cadence.deferred and why is None
+
+
+@functools.cache
+def say_at_once(why: str) -> None:
+    """Says, once for each reason, that steps are not deferred."""
+    log.warning("cadence=Deferred(): steps are taken at once, as %s", why)
+
+
 def _why_never(model: nn.Module) -> str | None:
     """Why no step of this model can wait for whoever reads it; None: it can."""
     for module in model.modules():
@@ -101,8 +115,8 @@ def _why_never(model: nn.Module) -> str | None:
             return "a scripted module reads its parameters unseen"
         if module._compiled_call_impl is not None or type(module).__name__ == "OptimizedModule":
             return "a compiled module reads its parameters unseen"
-    own = next((type(param) for param in model.parameters() if type(param) is not Parameter), None)
-    return None if own is None else f"parameters of class {own.__name__} are read in ways of their own"
+    tensors = {*map(type, model.parameters()), *map(type, model.buffers())} - {Parameter, Tensor}
+    return f"tensors of class {tensors.pop().__name__} are read in ways of their own" if tensors else None
 
 
 def _why_now(stepped: Optimizer, args: Sequence[object]) -> str | None:

@@ -395,6 +395,7 @@ class GradientExchange:
 
     def close(self) -> None:
         """Removes the hooks. Gradients become tensors of their own."""
+        self.reducer.close()
         for hook in self._hooks:
             hook.remove()
         for param, (gradients, index) in self._place.items():

@@ -80,7 +80,7 @@ class PendingStep:
     """
 
     def __init__(self, params: Sequence[Parameter]) -> None:
-        self._params, self._device = params, params[0].device.type
+        self._params = params
         self._views: Sequence[Tensor] = ()
         self._wait: Callable[[], object] | None = None
         self._steps: list[tuple[Step, list[Tensor | None]]] = []
@@ -134,7 +134,8 @@ class PendingStep:
         now = [param.grad for param in self._params]
         _set(self._params, gradients)
         try:
-            with torch.inference_mode(False), torch.autocast(self._device, enabled=False), _no_modes():
+            device = self._params[0].device.type
+            with torch.inference_mode(False), torch.autocast(device, enabled=False), _no_modes():
                 step()
         finally:
             _set(self._params, now)
