@@ -6,6 +6,7 @@ import copy
 import logging
 import os
 import signal
+import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -238,6 +239,34 @@ def hooked(model: nn.Module) -> optim.Optimizer:
     return made
 
 
+def scheduled(model: nn.Module) -> optim.Optimizer:
+    made = sgd(model)
+    made.scheduler = optim.lr_scheduler.OneCycleLR(made, 0.2, total_steps=2 * STEPS)  # type: ignore[attr-defined]
+    return made
+
+
+def follows_a_schedule(loop: Loop, number: int) -> None:
+    scheduler: Any = loop.optimizer.scheduler  # type: ignore[attr-defined]
+    loop.simple(number)
+    scheduler.step()
+    loop.seen.append(scheduler.get_last_lr())
+
+
+def of_own_class() -> nn.Module:
+    model = plain()
+    model[0].weight = Own(model[0].weight.detach())  # type: ignore[index,union-attr]
+    return model
+
+
+def scripted() -> nn.Module:
+    with warnings.catch_warnings(action="ignore"):
+        return nn.Sequential(torch.jit.script(nn.Linear(3, 4)), nn.Linear(4, 2))  # type: ignore[no-untyped-call]
+
+
+class Own(nn.Parameter):
+    """A parameter of the program's own class."""
+
+
 CASES = {
     "plain": Case(),
     "one bucket": Case(bucket_bytes=2**20),
@@ -254,6 +283,7 @@ CASES = {
     "checkpoints": Case(Checkpointed),
     "a schedule": Case(loop=schedules),
     "a schedule of tensors": Case(optimizer=in_groups, loop=schedules),
+    "a scheduler of torch's": Case(optimizer=scheduled, loop=follows_a_schedule),
     "clears before": Case(loop=clears_before),
     "clears before, shared": Case(Shared, loop=clears_before),
     "accumulates": Case(loop=accumulates),
@@ -274,6 +304,8 @@ CASES = {
     "LBFGS": Case(optimizer=by(optim.LBFGS), loop=closes, at_once="a closure runs"),
     "foreign": Case(optimizer=by(Foreign), at_once="Foreign is none of torch's"),
     "a hook of the program": Case(optimizer=hooked, at_once="hooks of the program"),
+    "a class of its own": Case(of_own_class, at_once="tensors of class Own"),
+    "scripted in part": Case(scripted, at_once="a scripted module"),
     "compiled": Case(lambda: torch.compile(plain(), backend="eager"), at_once="a compiled module"),  # type: ignore[arg-type,return-value]
 }
 
@@ -402,3 +434,24 @@ def test_a_layer_waits_for_its_own_buckets_and_buffers_for_theirs() -> None:
     assert waits == [True] * 9  # two parameters in each of four layers, the last first; then buffers
     assert first == [True] * 6 + [False] * 2 + [True]
     assert last == [False] * 2 + [True] * 4 + [False] * 2 + [True]
+
+
+def several(rank: int, size: int) -> list[Tensor]:
+    """How far two optimizers, of which one skips a step, come apart from `every_step`."""
+    found = []
+    for strategy in ("every_step", "urgent"):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+        optimizers = [sgd(model[0]), optim.AdamW(model[2].parameters(), lr=0.05)]
+        with tweed.attach(model, optimizers, strategy, bucket_bytes=60):
+            for number in range(STEPS):
+                model(batch(rank, number)).square().mean().backward()
+                for each in optimizers[: 1 if number == 2 else 2]:
+                    each.step()
+                    each.zero_grad()
+        found.append(params(model))
+    return [one - other for one, other in zip(*found, strict=True)]
+
+
+def test_several_optimizers_step_as_under_every_step() -> None:
+    assert not any(diff.any() for diffs in run_ranks(several, 2, backend="gloo") for diff in diffs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 
 from tweed.hooks.pending_step import PendingStep, PendingSteps
+from tweed.hooks.trained import Trained
 
 #: What reads a parameter, wherever torch does so.
 READS: dict[str, Callable[[nn.Module, Parameter], Any]] = {
@@ -221,3 +223,35 @@ def test_layers_that_hold_parameters_without_calling_modules_wait_too() -> None:
                 param.add_(1)
         mine, true = layer(*inputs)[0], twin(*inputs)[0]
         assert torch.equal(mine, true)
+
+
+def test_the_step_is_taken_in_the_readers_thread_and_others_wait_for_it() -> None:
+    param, threads = Parameter(torch.ones(2)), list[int]()
+    pending, begun, may_end = PendingStep([param]), threading.Event(), threading.Event()
+
+    def step() -> None:
+        threads.append(threading.get_ident())
+        begun.set()
+        may_end.wait()
+
+    pending.begin([], lambda: None)
+    pending.defer(step)
+    reader, other = threading.Thread(target=param.sum), threading.Thread(target=pending.complete)
+    reader.start()
+    begun.wait()
+    other.start()
+    assert pending.under_way and other.is_alive()
+    may_end.set()
+    reader.join()
+    other.join()
+    assert threads == [reader.ident] and not pending.under_way
+
+
+def test_a_model_is_looked_at_without_waiting() -> None:
+    model, pending, log = one()
+    trained = Trained(model)
+    pending.complete()
+    pending.begin([], lambda: log.append("again"))
+    pending.defer(lambda: None)
+    assert trained.look() is None and trained.name_of({model.weight}) == "weight"
+    assert log == ["wait", "step Parameter"] and pending.under_way

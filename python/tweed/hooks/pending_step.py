@@ -117,16 +117,22 @@ class PendingStep:
         """
         with self._lock:
             wait, steps = self._wait, self._steps
-            if wait is None:
+            if wait is None:  # another thread has just been here
                 return
-            self.drop()
-            wait()
-            for step, gradients in steps:
-                self._take(step, gradients)
+            self._give_back()
+            try:
+                wait()
+                for step, gradients in steps:
+                    self._take(step, gradients)
+            finally:
+                self._wait, self._steps = None, []
 
     def drop(self) -> None:
         """Nothing waits any more, and what was deferred is never taken."""
         self._wait, self._steps = None, []
+        self._give_back()
+
+    def _give_back(self) -> None:
         _become(self._views, Tensor)
         _become(self._params, Parameter)
 
@@ -173,7 +179,8 @@ class PendingSteps:
     def complete(self) -> None:
         """Waits for all that is under way, and takes the steps that were deferred."""
         for one in self._each:
-            one.complete()
+            if one.under_way:
+                one.complete()
 
     def drop(self) -> None:
         """Nothing waits any more."""
