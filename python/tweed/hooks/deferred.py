@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -29,6 +30,7 @@ class DeferredExchange(GradientExchange):
     """
 
     reducer: UrgentGradients
+    _completed_in = -1  # the backward pass before which nothing is pending
 
     def _follow(self) -> None:
         super()._follow()
@@ -40,8 +42,12 @@ class DeferredExchange(GradientExchange):
             self._hooks.append(param.register_hook(self._before_gradient))  # type: ignore[no-untyped-call]
 
     def _before_gradient(self, gradient: Tensor) -> None:
-        """Autograd is about to add to a gradient, which must be an average by then."""
-        self.pending.complete()
+        """Autograd is about to add to a gradient, which must be an average by then. Nothing begins in a pass
+        before its end, so that a look once in each is enough."""
+        task = torch._C._current_graph_task_id()
+        if task != self._completed_in:
+            self.pending.complete()
+            self._completed_in = task  # behind it: other threads of the pass wait too
 
     def _wanted(self) -> bool:
         self.pending.complete()
