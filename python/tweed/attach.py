@@ -91,8 +91,9 @@ def attach(  # noqa: PLR0913 - options of a user, by their names
       exchange is taken back: a batch that is skipped leaves nothing in a residual. Gradients become views
       into buckets; one that the program keeps is never written again. A parameter that this rank did not use
       counts as zero; one that no rank used keeps `grad = None`. Buffers become rank 0's at each exchange.
-      Under "factors" the same, equal to rounding: see docs/compression.md. Layers of class `torch.nn.Linear`
-      are of a subclass of it until `detach`.
+      Under "urgent" the same, bit for bit, but nobody waits before a gradient or a parameter is read: see
+      docs/gradient_order.md. Under "factors" the same, equal to rounding: see docs/compression.md. Layers of
+      class `torch.nn.Linear` are of a subclass of it until `detach`.
     * It exchanges steps, differences or models: gradients stay local; when the cadence decides so, parameters
       buffers become the average of all ranks' at the end of `optimizer.step()`, and so do parameters without
       gradients that the loop has moved; of whole numbers, which have no average, all take the first rank's.

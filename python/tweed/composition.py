@@ -314,6 +314,29 @@ OF_PARTS = (
         "it rests on what all ranks send in one exchange, and a hub hears them one by one. Take Direct, "
         "ErrorFeedback or LocalResidual",
     ),
+    # A deferred step waits for the sum of its own bucket, and for nothing else.
+    Rule(
+        ("cadence", "collective"),
+        lambda s: s.cadence.deferred and s.hub,
+        "a worker takes the hub's model, and no step of its own that could wait. Take EveryStep()",
+    ),
+    Rule(
+        ("cadence", "compress"),
+        lambda s: s.cadence.deferred and s.memory,
+        "that all values are finite must be known of the whole gradient before any of it is sent, and what "
+        "an exchange changes for later ones stays only if a step has used it. Take EveryStep()",
+    ),
+    Rule(
+        ("cadence", "transport"),
+        lambda s: s.cadence.deferred and s.may_lose,
+        "what is lost returns with the next contribution if a step has used the exchange, which no deferred "
+        "step has by then. Take EveryStep(), or lose nothing: Ltp(lossless=True)",
+    ),
+    Rule(
+        ("cadence", "aggregate"),
+        lambda s: s.cadence.deferred and s.aggregate.in_network != "mean",
+        "it judges whole contributions, for all of which a step would wait. Take EveryStep(), or Mean()",
+    ),
     Rule(
         ("order",),
         lambda s: s.order is not None and s.hub is None,

@@ -21,6 +21,7 @@ from tweed.cadence import (
     Cadence,
     ContributionReceived,
     Decision,
+    Deferred,
     Event,
     EventTriggered,
     EveryStep,
@@ -43,7 +44,7 @@ from tweed.cadence.timers import within
 from tweed.errors import UsageError
 
 TABLE: list[Cadence[Any]] = [
-    EveryStep(), LocalSteps(1), LocalSteps(2), LocalSteps(8), LocalSteps(3, outer=Nesterov()),
+    EveryStep(), Deferred(), LocalSteps(1), LocalSteps(2), LocalSteps(8), LocalSteps(3, outer=Nesterov()),
     Intermittent(), Intermittent(probability=0.5, seed=3), Intermittent(4, probability=0.1),
     EventTriggered(Moves(rate=0.1)), Ordered(ServerPolicy(history=Moves(rate=0.1))),
     Ordered(ServerPolicy(share=0.9)), ByShards(load=3), ByShards("auto", 3), ByShards(share=0.9),

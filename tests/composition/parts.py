@@ -13,6 +13,7 @@ from typing import Any
 
 from tweed.aggregate import Krum, Mean, TrimmedMean
 from tweed.cadence import (
+    Deferred,
     EventTriggered,
     EveryStep,
     Intermittent,
@@ -57,6 +58,7 @@ STAGES: dict[str, dict[str, Any]] = {
     "exchange": {kind: kind for kind in ("gradient", "factors", "step", "difference", "model")},
     "cadence": {
         "EveryStep": EveryStep(),
+        "Deferred": Deferred(),
         "LocalSteps": LocalSteps(2),
         "LocalSteps, outer": LocalSteps(2, outer=Nesterov()),
         "LocalSteps, delay": LocalSteps(2, delay=1, fragments=2),

@@ -11,6 +11,7 @@ from tweed.aggregate import Bucketing, Krum, Mean, Median, QFair, Zeno, ZenoPlus
 from tweed.cadence import (
     ByShards,
     Cadence,
+    Deferred,
     EventTriggered,
     EveryStep,
     Intermittent,
@@ -80,6 +81,10 @@ REFUSED: list[dict[str, Any]] = [
     {"exchange": "step", "collective": Hub(0)},
     {"cadence": SILENT, "compress": Half(), "collective": Hub(0)},
     {"compress": LazyAggregation(Half()), "collective": Hub(0)},
+    {"cadence": Deferred(), "collective": Hub(0)},
+    {"cadence": Deferred(), "compress": Half()},
+    {"cadence": Deferred(), "transport": "ltp"},
+    {"cadence": Deferred(), "aggregate": Median()},
     {"order": BoundedDelay(3)},
     {"cadence": SILENT, "compress": Half(), "aggregate": Median()},
     {"compress": FACTORS, "aggregate": Median()},

@@ -21,6 +21,7 @@ from tests.elastic.loops import (
 from tweed.elastic import Elastic, start
 from tweed.elastic.training.run import ElasticTraining
 from tweed.errors import UsageError
+from tweed.hooks.deferred_steps import say_at_once
 
 
 def alone() -> tuple[Trainee, ElasticTraining]:
@@ -189,3 +190,11 @@ def test_ddp_over_several_processes_is_told_to_have_a_group_of_one() -> None:
             tweed.attach(trainee.model, trainee.optimizer, elastic=Elastic(1, 1))
     finally:
         dist.destroy_process_group()
+
+
+def test_members_step_at_once_and_say_so(caplog: pytest.LogCaptureFixture) -> None:
+    say_at_once.cache_clear()
+    trainee, control = Trainee(0), start(dist.HashStore(), 0, 1, Elastic(1, 1))
+    with caplog.at_level("WARNING", logger="tweed"):
+        tweed.attach(trainee.model, trainee.optimizer, "urgent", elastic=control).detach()
+    assert [line for line in caplog.messages if "steps are taken at once, as a step of members" in line]

@@ -42,7 +42,7 @@ def keeps(rank: int, size: int, strategy: str) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("strategy", ["every_step", "top_k:0.5", "ltp"])
+@pytest.mark.parametrize("strategy", ["every_step", "urgent", "top_k:0.5", "ltp"])
 def test_what_is_kept_of_gradients_stays_as_it_is(strategy: str) -> None:
     assert run_ranks(keeps, 2, strategy, backend="tweed") == [[], []]
 
@@ -63,7 +63,7 @@ def addresses(rank: int, size: int, strategy: str, set_to_none: bool) -> int:
 
 
 @pytest.mark.parametrize("set_to_none", [True, False])
-@pytest.mark.parametrize("strategy", ["every_step", "top_k:0.5"])
+@pytest.mark.parametrize("strategy", ["every_step", "urgent", "top_k:0.5"])
 @on_each_backend
 def test_memory_is_used_again_where_nobody_keeps_any(strategy: str, set_to_none: bool, backend: str) -> None:
     assert run_ranks(addresses, 2, strategy, set_to_none, backend=backend) == [1, 1]

@@ -126,7 +126,7 @@ def takes_up(rank: int, size: int, strategy: str, closure: bool, assigns: bool) 
 
 
 @pytest.mark.parametrize("closure", [True, False])
-@pytest.mark.parametrize("strategy", ["every_step", "top_k:0.5", "local_steps:2", "cser"])
+@pytest.mark.parametrize("strategy", ["every_step", "urgent", "top_k:0.5", "local_steps:2", "cser"])
 def test_parameters_of_the_same_form_are_taken_up(strategy: str, closure: bool) -> None:
     found = run_ranks(takes_up, 2, strategy, closure, True, backend="gloo")
     right = run_ranks(takes_up, 2, strategy, closure, False, backend="gloo")
@@ -172,6 +172,7 @@ def resumes(rank: int, size: int, strategy: str, stored: list[tuple[Any, Any]]) 
     ("strategy", "ends", "words"),
     [
         ("every_step", False, ""),
+        ("urgent", False, ""),
         ("local_steps:2", True, ""),
         ("diloco:2", True, ""),
         ("local_steps:2", False, "each rank has a model of its own"),

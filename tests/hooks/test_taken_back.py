@@ -18,7 +18,7 @@ from tweed.errors import UsageError
 from tweed.testbed import run_ranks
 
 #: With a residual; with a shared factor; with draws; with thresholds that are kept; with nothing of the kind.
-STRATEGIES = ("top_k:0.1", "powersgd:2", "quantised", "dct:0.5", "every_step")
+STRATEGIES = ("top_k:0.1", "powersgd:2", "quantised", "dct:0.5", "every_step", "urgent")
 
 
 def net() -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -206,6 +206,7 @@ def alone(rank: int, size: int, strategy: str) -> str:
     ("strategy", "words"),
     [
         ("every_step", "ranks have taken other numbers of steps since attach, by rank [2, 1, 2]"),
+        ("urgent", "ranks have taken other numbers of steps since attach, by rank [2, 1, 2]"),
         ("top_k:0.1", "ranks [1] took no step with the gradients of the last exchange"),
     ],
 )

@@ -17,6 +17,7 @@ from tweed.strategy import Strategy
 #: Every named strategy for a group without server or hub, at settings that suit a model of 219 values.
 NAMES = (
     "every_step",
+    "urgent",
     "factors",
     "local_steps:3",
     "diloco:3",
@@ -53,7 +54,7 @@ HUBS = {
 #: Members that come and go, by `attach(elastic=...)`.
 MEMBERS = "members"
 #: Those for which twenty lines of torch say what is right.
-PLAIN = ("every_step", "local_steps", "diloco", "hub", "hub, movements", MEMBERS)
+PLAIN = ("every_step", "urgent", "local_steps", "diloco", "hub", "hub, movements", MEMBERS)
 
 
 class Kind(Enum):

@@ -1,5 +1,5 @@
-"""What is right for `every_step`, `local_steps` and `diloco`: twenty lines of torch, all ranks' models in one
-process."""
+"""What is right for `every_step`, `urgent`, `local_steps` and `diloco`: twenty lines of torch, all ranks'
+models in one process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Together:
         name = program.strategy.partition(":")[0]
         self.hub = name.startswith("hub")
         self.loops = [Loop(program, rank) for rank in range(int(self.hub), program.ranks)]
-        self.shares_gradients = name in ("every_step", "hub")
+        self.shares_gradients = name in ("every_step", "urgent", "hub")
         self.outer = (0.7, 0.9) if name == "diloco" else None
         self.every, self.steps = every(program.strategy), 0
         self.start = [param.detach().clone() for param in self.loops[0].model.trained]

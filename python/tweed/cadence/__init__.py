@@ -21,6 +21,7 @@ from tweed.cadence.base import (
     Stop,
 )
 from tweed.cadence.by_shards import ByShards
+from tweed.cadence.deferred import Deferred
 from tweed.cadence.event_triggered import EventTriggered
 from tweed.cadence.every_step import EveryStep
 from tweed.cadence.intermittent import Intermittent
@@ -38,6 +39,7 @@ __all__ = [
     "Cadence",
     "ContributionReceived",
     "Decision",
+    "Deferred",
     "Event",
     "EventTriggered",
     "EveryStep",

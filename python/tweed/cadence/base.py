@@ -153,6 +153,8 @@ class Cadence(Protocol[State]):
     keeps_last: ClassVar[bool] = False
     #: Several ranks compute the same, and what comes first counts.
     redundant: ClassVar[bool] = False
+    #: A parameter is stepped when it is next read, and no exchange is waited for before.
+    deferred: ClassVar[bool] = False
 
     @property
     def exchanges(self) -> frozenset[str]:

@@ -52,13 +52,16 @@ class Delivery(Protocol):
 
 
 class LossReports(Protocol):
-    """What the engine's group offers where contributions may lose parts."""
+    """What the engine's group offers where contributions may lose parts, or are urgent."""
 
     def keep_whole(self, address: int, bytes: int) -> None:
         """Memory of this rank at `address` never loses parts from now on; with 0 bytes it may again."""
 
     def may_lose(self, address: int, bytes: int) -> None:
         """An all-to-all from and to such memory carries contributions; 0 bytes: no more."""
+
+    def set_urgency(self, address: int, bytes: int, urgency: int) -> None:
+        """Collectives on that memory are so urgent at this rank from now on; 0: as what is not named."""
 
     def take_deliveries(self) -> Sequence[Delivery]:
         """How operations since the last call were delivered, oldest first."""

@@ -88,6 +88,9 @@ class GradientReducer:
     def flush(self) -> None:
         """What others still send of past exchanges has come."""
 
+    def close(self) -> None:
+        """The buckets are not used any more."""
+
     def check_finite(self) -> None:
         """Nothing, where nothing is kept from one exchange to the next."""
 
@@ -160,13 +163,14 @@ class SummedGradients(GradientReducer):
         gradients.work = self._comm.start(bucket)
 
     def finish(self) -> list[Sequence[bool]]:
-        contributed: list[Sequence[bool]] = []
         for gradients in self.buckets:
             self._wait(gradients)
-            marks = [] if gradients.full else gradients.bucket.marks[:-1].tolist()
-            contributed.append([mark != 0 for mark in marks])
         self._check(self.buckets[0].bucket.marks[-1])
-        return contributed
+        return [[] if one.full else self.contributed(one.bucket) for one in self.buckets]
+
+    def contributed(self, bucket: Bucket) -> Sequence[bool]:
+        """Whether any rank contributed, per view of a bucket that was received."""
+        return [mark != 0 for mark in bucket.marks[:-1].tolist()]
 
     def _check(self, mark: Tensor) -> None:
         """Raises UsageError, on all ranks, if one cannot take part, or has taken other steps."""

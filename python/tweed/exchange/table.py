@@ -34,6 +34,7 @@ from tweed.exchange.movement import MovementExchange
 from tweed.exchange.ordered import OrderedGradients
 from tweed.exchange.overlapped import OverlappedExchange
 from tweed.exchange.untrained import Untrained
+from tweed.exchange.urgent_gradients import UrgentGradients
 from tweed.strategy import Strategy
 
 
@@ -85,6 +86,10 @@ def _compressed(parts: Parts, groups: Groups) -> GradientReducer:
     return CompressedGradients(local_buckets(groups), parts.comm, parts.cadence, _memory(parts.strategy))
 
 
+def _urgent(parts: Parts, groups: Groups) -> GradientReducer:
+    return UrgentGradients(shared_buckets(groups, parts.comm), parts.comm, parts.cadence)
+
+
 def _summed(parts: Parts, groups: Groups) -> GradientReducer:
     return SummedGradients(shared_buckets(groups, parts.comm), parts.comm, parts.cadence)
 
@@ -96,6 +101,7 @@ _REDUCERS: tuple[tuple[Callable[[Strategy], bool], _Reducer], ...] = (
     (lambda s: s.exchange == "factors", _factored),
     (lambda s: s.memory is not None and s.memory.autotuned and _may_sum(s), _autotuned),
     (lambda s: not s.is_plain_sum, _compressed),
+    (lambda s: s.cadence.deferred, _urgent),
     (lambda s: True, _summed),
 )
 

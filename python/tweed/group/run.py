@@ -15,6 +15,8 @@ from tweed.exchange.factor_record import FactorRecord
 from tweed.exchange.table import Parts, gradient_reducer, model_exchange
 from tweed.exchange.untrained import Untrained
 from tweed.group.factors import LinearFactors, factored_weights
+from tweed.hooks.deferred import DeferredExchange
+from tweed.hooks.deferred_steps import DeferredSteps, defers
 from tweed.hooks.gradient import Beside, GradientExchange
 from tweed.hooks.run import Run
 from tweed.hooks.setup import Setup
@@ -50,11 +52,13 @@ class GradientRun(Run):
         shared = settings.sync_buffers and not isinstance(strategy.cadence, ByShards)
         beside = Beside(self._snapshot, self._take_back, model.buffers if shared else list)
         reducer = partial(gradient_reducer, parts)
-        self._gradients = GradientExchange(
-            setup.params, setup.context, settings.bucket_bytes, reducer, beside
-        )
+        kind = DeferredExchange if defers(strategy.cadence, model) else GradientExchange
+        self._gradients = kind(setup.params, setup.context, settings.bucket_bytes, reducer, beside)
         self._untrained = Untrained(setup.untrained, setup.context, setup.params.look)
         super().__init__(setup, self._gradients)
+        self._steps: DeferredSteps | None = None
+        if isinstance(self._gradients, DeferredExchange):
+            self._steps = DeferredSteps(setup.optimizers, model, self._gradients)
 
     def _follow_factors(self, setup: Setup[Communicator]) -> FactorRecord:
         weights = factored_weights(setup.model, setup.params)
@@ -92,3 +96,5 @@ class GradientRun(Run):
         if self._linears is not None:
             self._linears.remove()
         super().detach()
+        if self._steps is not None:
+            self._steps.remove()

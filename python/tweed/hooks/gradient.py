@@ -9,7 +9,7 @@ import functools
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -294,17 +294,27 @@ class GradientExchange:
             self._begin()
         try:
             self._start_rest()
-            contributed = self.reducer.finish()
-            self._context.receive(self._buffers_on_their_way)
-            for gradients, params, by_any in zip(self._buckets, self._params, contributed, strict=True):
-                for index in gradients.missing():
-                    if by_any[index]:
-                        params[index].grad = spread_as(gradients.bucket.views[index], params[index])
+            self._finish()
         finally:
             self._end()
         self._last.given = [param for param in self._followed if param.grad is not None]
         self._context.end_exchange()
         self._fresh = True
+
+    def _finish(self) -> None:
+        """Waits for all that has started, and takes it up."""
+        contributed = self.reducer.finish()
+        self._context.receive(self._buffers_on_their_way)
+        for gradients, params, by_any in zip(self._buckets, self._params, contributed, strict=True):
+            self._take_up(gradients, params, by_any)
+
+    def _take_up(
+        self, gradients: GradientBucket, params: Sequence[Parameter], by_any: Sequence[bool]
+    ) -> None:
+        """Averages of what this rank has no gradient of become gradients, where any rank contributed."""
+        for index in gradients.missing():
+            if by_any[index]:
+                params[index].grad = spread_as(gradients.bucket.views[index], params[index])
 
     def _end(self) -> None:
         self._open, self._started = False, 0
@@ -385,6 +395,7 @@ class GradientExchange:
 
     def close(self) -> None:
         """Removes the hooks. Gradients become tensors of their own."""
+        self.reducer.close()
         for hook in self._hooks:
             hook.remove()
         for param, (gradients, index) in self._place.items():

@@ -125,9 +125,10 @@ class Trained(Mapping[str, Parameter]):
         if sum(map(len, self._places)) != len(self._objects):
             return False
         objects = chain.from_iterable(place.values() for place in self._filled)
-        return all(map(is_, objects, self._objects)) and (
-            [*map(Tensor.data_ptr, self.objects)] == self._addresses
-        )
+        with torch._C.DisableTorchFunctionSubclass():  # addresses are no values, for which steps are deferred
+            return all(map(is_, objects, self._objects)) and (
+                [*map(Tensor.data_ptr, self.objects)] == self._addresses
+            )
 
     def _remember(self, now: dict[str, Parameter]) -> None:
         self._all = now

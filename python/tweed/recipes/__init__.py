@@ -45,6 +45,7 @@ from tweed.recipes.in_step import (
     sign,
     sparse,
     top_k,
+    urgent,
 )
 from tweed.strategy import Strategy
 
@@ -77,6 +78,7 @@ __all__ = [
     "sparse",
     "teasq",
     "top_k",
+    "urgent",
     "zeno_ps",
 ]
 
@@ -86,6 +88,7 @@ RECIPES: tuple[Callable[..., Strategy], ...] = (
     local_steps,
     ltp,
     auto,
+    urgent,
     local_sign,
     local_top_k,
     overlapped_top_k,

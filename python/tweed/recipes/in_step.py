@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tweed.cadence import (
+    Deferred,
     EventTriggered,
     EveryStep,
     LocalSteps,
@@ -44,6 +45,17 @@ def every_step() -> Strategy:
     Cost: one all-reduce of the model's size per step, most of it during the backward pass.
     """
     return Strategy(exchange="gradient", cadence=EveryStep())
+
+
+def urgent() -> Strategy:
+    """As `every_step`, bit for bit; a parameter is stepped when the next forward pass reads it, and waits for
+    its own gradient alone.
+
+    When: the network takes most of a step, and values must be those of `every_step`.
+    Cost: as `every_step`; what is not there when the backward pass ends crosses during the forward pass.
+    Source: see `tweed.cadence.Deferred`.
+    """
+    return Strategy(exchange="gradient", cadence=Deferred())
 
 
 def auto(every: int = 1, delay: int = 0) -> Strategy:

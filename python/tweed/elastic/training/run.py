@@ -34,6 +34,7 @@ from tweed.elastic.training.steps import MemberSteps
 from tweed.errors import UsageError
 from tweed.exchange.encoding import structure
 from tweed.hooks.base_run import BaseRun
+from tweed.hooks.deferred_steps import say_at_once
 from tweed.hooks.gradient import Beside
 from tweed.hooks.settings import Settings
 from tweed.hooks.setup import Setup
@@ -70,6 +71,8 @@ class ElasticTraining(BaseRun):
         settings: Settings,
     ) -> None:
         check_strategy(strategy)
+        if strategy.cadence.deferred:
+            say_at_once("a step of members counts for all of them or for none")
         ddp = model if isinstance(model, DistributedDataParallel) else None
         if ddp is not None:
             check_alone(ddp)
