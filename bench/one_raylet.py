@@ -21,7 +21,7 @@ BYTES = (16_800_000, 1_000_000)
 ROUNDS, WARM_UP = 20, 3
 
 
-class Holder:
+class ObjectActor:
     """An actor that puts and gets."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ def rows() -> Iterator[Row]:
 
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
-        pair = [ray.remote(num_cpus=0)(Holder).remote() for _ in SIDES]
+        pair = [ray.remote(num_cpus=0)(ObjectActor).remote() for _ in SIDES]
         for nbytes in BYTES:
             found: dict[str, list[tuple[float, float, float]]] = {side: [] for side in SIDES}
             for turn in range(WARM_UP + ROUNDS):
