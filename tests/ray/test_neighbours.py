@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +21,8 @@ NOBODY = 65534
 PR_SET_DUMPABLE = 4
 _held: list[npt.NDArray[Any]] = []
 _unfinished: list[Writer] = []
+#: What a process has read of each object, beside the value that all of it has.
+_read: dict[Ref, tuple[float, npt.NDArray[Any]]] = {}
 
 
 @pytest.fixture
@@ -80,9 +83,9 @@ def _still_holds(objects: Objects) -> bool:
     return all((array == _values(len(array))).all() for array in _held)
 
 
-def _spoil(objects: Objects) -> None:
-    """Writes to what it holds, by force."""
-    ctypes.memset(_held[-1].ctypes.data, 0xFF, _held[-1].nbytes)
+def _spoil(objects: Objects, ref: Ref) -> None:
+    """Writes to what it has read, by force."""
+    ctypes.memset(_read[ref][1].ctypes.data, 0xFF, _read[ref][1].nbytes)
 
 
 def _shut(objects: Objects) -> None:
@@ -90,6 +93,46 @@ def _shut(objects: Objects) -> None:
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     if os.geteuid() == 0:
         os.setuid(NOBODY)
+
+
+def _fill(objects: Objects, ref: Ref, numel: int, value: float) -> None:
+    objects.put(np.full(numel, value, np.float32), ref)
+
+
+def _check(objects: Objects, ref: Ref, value: float) -> str | None:
+    """Gets an object, and keeps it. Returns the file."""
+    _read[ref] = value, objects.get(ref, timeout=PATIENCE_S).result()
+    assert (_read[ref][1] == value).all()
+    return _file(_read[ref][1])
+
+
+def _changed(objects: Objects) -> list[Ref]:
+    """The objects that it keeps, and that are not what they were."""
+    return [ref for ref, (value, array) in _read.items() if not (array == value).all()]
+
+
+def _let_go(objects: Objects, ref: Ref) -> None:
+    _read.pop(ref, None)
+
+
+def _end(objects: Objects, ref: Ref) -> None:
+    """Deletes an object that it may have."""
+    _let_go(objects, ref)
+    objects.delete(ref)
+
+
+def _drain(objects: Objects) -> None:
+    """Waits until no object is here."""
+    while objects.used:
+        pass
+
+
+def _empty(fleet: Fleet, ref: Ref) -> None:
+    """The only object is nowhere any more."""
+    for rank in range(3):
+        fleet.on(rank, _end, ref)
+    for rank in range(3):
+        fleet.on(rank, _drain)
 
 
 @pytest.mark.parametrize("numel", SIZES)
@@ -117,13 +160,53 @@ def test_what_its_writer_left_unfinished_is_finished_by_another(fleet: Fleet, nu
     assert fleet.on(1, _still_holds)
 
 
-def test_what_a_reader_writes_by_force_stays_its_own(fleet: Fleet) -> None:
+def test_what_a_reader_writes_by_force_stays_its_own_and_is_not_in_the_next_object(fleet: Fleet) -> None:
     ref, numel = Ref.new(), SIZES[1]
-    fleet.on(0, _put, ref, numel)
+    fleet.on(0, _fill, ref, numel, 4)
     for rank in range(3):
-        fleet.on(rank, _get, ref, numel)
-    fleet.on(1, _spoil)
-    assert [fleet.on(rank, _still_holds) for rank in range(3)] == [True, False, True]
+        fleet.on(rank, _check, ref, 4)
+    fleet.on(1, _spoil, ref)
+    assert [fleet.on(rank, _changed) for rank in range(3)] == [[], [ref], []]
+    _empty(fleet, ref)
+    ref = Ref.new()
+    fleet.on(0, _fill, ref, numel, 5)
+    assert len({fleet.on(rank, _check, ref, 5) for rank in range(3)}) == 1
+
+
+def test_a_file_that_nobody_reads_any_more_has_the_next_object(fleet: Fleet) -> None:
+    files = []
+    for value, numel in enumerate([SIZES[1], SIZES[1] - 99, SIZES[1]]):
+        ref = Ref.new()
+        fleet.on(0, _fill, ref, numel, value)
+        files.append({fleet.on(rank, _check, ref, value) for rank in range(3)})
+        _empty(fleet, ref)
+    assert len(files[0]) == 1 and files == [files[0]] * 3
+
+
+def test_a_file_that_is_still_read_has_no_other_object(fleet: Fleet) -> None:
+    ref, other, numel = Ref.new(), Ref.new(), SIZES[1]
+    fleet.on(0, _fill, ref, numel, 1)
+    files = [fleet.on(1, _check, ref, 1)]
+    fleet.on(0, _end, ref)
+    fleet.on(0, _drain)
+    fleet.on(0, _fill, other, numel, 2)
+    files += [fleet.on(rank, _check, other, 2) for rank in range(3)]
+    assert files[0] != files[1] and fleet.on(1, _changed) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nobody_sees_another_object_whoever_holds_what(fleet: Fleet, seed: int) -> None:
+    rng, live = random.Random(seed), list[tuple[Ref, int]]()
+    for value in range(60):
+        ref, maker = Ref.new(), rng.randrange(3)
+        fleet.on(maker, _fill, ref, rng.choice(SIZES[:2]) - rng.randrange(100), value)
+        live.append((ref, value))
+        for rank in range(3):
+            fleet.on(rank, _check, *rng.choice(live))
+            fleet.on(rank, _let_go, rng.choice(live)[0])
+        while len(live) > rng.randrange(2, 6):
+            fleet.on(rng.randrange(3), _end, live.pop(rng.randrange(len(live)))[0])
+        assert [fleet.on(rank, _changed) for rank in range(3)] == [[], [], []]
 
 
 def test_who_may_not_open_the_file_gets_blocks(fleet: Fleet) -> None:

@@ -20,7 +20,8 @@
 //! A fork thus copies what users hold. Beyond [`MOST_COPIED`] that would stop the parent for too long, and the child
 //! gets a private mapping of the file instead: its writes stay its own, but a page that it has not written shows what
 //! the parent and its peers write there later, and zeros once the parent has freed the block. Objects get such a mapping
-//! in any case: each has a file of its own, and what is read of it is not written again.
+//! in any case: each has a file of its own, and what is read of it is not written again. Such a file is used for another
+//! object only if there was no fork while it was in use ([`Registry::forks`]).
 //!
 //! `vfork` and `posix_spawn` (Python's `subprocess`) run no handlers and cost nothing; the kernel closes the
 //! descriptors at `exec`. Not registered are the epoll instance, the event descriptors and the descriptors of processes:
@@ -67,6 +68,8 @@ pub(crate) struct Registry {
     descriptors: BTreeMap<RawFd, Identity>,
     /// What is listed is the parent's, and has been dealt with.
     forked: bool,
+    /// How many forks there were, this process's own among them.
+    forks: u64,
 }
 
 /// A fork between its first handler and its last.
@@ -84,7 +87,7 @@ unsafe impl Sync for UnderWay {}
 
 impl Registry {
     const fn new() -> Registry {
-        Registry { regions: BTreeMap::new(), descriptors: BTreeMap::new(), forked: false }
+        Registry { regions: BTreeMap::new(), descriptors: BTreeMap::new(), forked: false, forks: 0 }
     }
 
     /// From now on forks deal with a mapping; with its `file` if blocks of it will be lent.
@@ -124,6 +127,11 @@ impl Registry {
         region.is_some_and(|r| r.lent.remove(&(offset as usize)).is_some())
     }
 
+    /// How often this process, and those that it is a fork of, have been forked. A child holds what was in use when it changed.
+    pub(crate) fn forks(&self) -> u64 {
+        self.forks
+    }
+
     /// What a fork is to copy.
     fn lent_bytes(&self) -> usize {
         self.regions.values().filter(|r| !r.is_settled).flat_map(|r| r.lent.values()).sum()
@@ -132,7 +140,7 @@ impl Registry {
     /// An engine that is started in a child has a registry of its own.
     fn begin_anew(&mut self) {
         if self.forked {
-            *self = Registry::new();
+            *self = Registry { forks: self.forks, ..Registry::new() };
         }
     }
 }
@@ -163,7 +171,8 @@ pub(crate) fn install() -> io::Result<()> {
 }
 
 extern "C" fn prepare() {
-    let registry = registry();
+    let mut registry = registry();
+    registry.forks += 1;
     let copies = !registry.forked && registry.lent_bytes() > 0;
     let fork = Fork { registry, pipe: copies.then(pipe).flatten() };
     // SAFETY: this thread holds the lock, so no other is between its handlers.

@@ -1,10 +1,19 @@
-//! Memory of objects that neighbours map: a file without a name in any folder for each, which its maker writes and others
-//! only read.
+//! Memory of objects that neighbours map: a file without a name in any folder, which its maker writes and others only read.
 //!
 //! A neighbour opens it by its maker's number of it (`/proc/PID/fd`), which the kernel allows to the same user alone. The
-//! random tag that the file is called by comes over the link, so nobody maps for another what that one has not been told
-//! of. What is mapped stays when its maker lets go of it, or dies, and does not shrink under who reads it (a seal). A
-//! neighbour's mapping is private: what it writes there (a pull that goes on, or a user by force) nobody else sees.
+//! random name of the file comes over the link, so nobody maps for another what that one has not been told of. What is
+//! mapped stays when its maker lets go of it, or dies, and does not shrink under who reads it (a seal). A neighbour's
+//! mapping is private: what it writes there (a pull that goes on, or a user by force) nobody else sees.
+//!
+//! # When a file holds another object
+//!
+//! Both ends keep a file, and their mappings of it, when nobody reads the object any more: the pages are there, and need not
+//! be filled with zeros and mapped anew. Who reads it holds a shared lock (`flock`) on a description of its own, which the
+//! kernel gives back when the last mapping of it ends, however its process ends. Its maker takes it for another object
+//! ([`Mapped::renew`]) only while it has the exclusive lock, so while nobody reads it, and first counts up the use that stands
+//! behind the bytes. Neighbours are told of the file and the use; who has the shared lock and finds another use there does
+//! not read it, and asks for blocks. A mapping is kept ([`Mapped::retire`]) only if no fork of the process has it, and if none
+//! of its pages is the process's own.
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -19,84 +28,170 @@ use crate::connect::descriptor::random_hex;
 use crate::link::fork;
 use crate::link::sockopt::done;
 
+/// Files are multiples of this.
 const PAGE: usize = 4096;
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 /// Its owner reads it. The maker's descriptor was there before.
 const MODE: u32 = 0o400;
+/// Bits of a tag that say the use. The rest is the name of the file, which is random.
+const USE_BITS: u32 = 32;
 
 /// A file, and where it lies in this process.
 #[derive(Debug)]
 pub(super) struct Mapped {
     pub(super) start: NonNull<u8>,
+    /// Objects have so many. The page behind them says the use.
     bytes: usize,
     /// Others open it by its number.
     file: File,
-    tag: u128,
+    name: u128,
+    used: u32,
     is_made_here: bool,
+    /// Its pages are there, and are mapped.
+    is_present: bool,
+    /// Of this process, when the use began.
+    forks: u64,
 }
+
+// SAFETY: an address range; who may touch which part of it is decided by `Memory`.
+unsafe impl Send for Mapped {}
 
 impl Mapped {
     /// New memory: zeros, which take none before they are written.
     pub(super) fn make(bytes: usize) -> io::Result<Mapped> {
         fork::install()?;
         let bytes = bytes.next_multiple_of(PAGE);
-        let tag = u128::from_str_radix(&random_hex()?, 16).map_err(io::Error::other)?;
-        let name = CString::new(name_of(tag))?;
+        let name = u128::from_str_radix(&random_hex()?, 16).map_err(io::Error::other)? >> USE_BITS;
+        let path = CString::new(path_of(name))?;
         // SAFETY: a plain system call with a name that lives as long.
-        let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+        let fd = unsafe { libc::memfd_create(path.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the descriptor is new and owned by nobody else.
         let file = unsafe { File::from_raw_fd(fd) };
         fork::shut_in_children(&file);
-        file.set_len(bytes as u64)?;
+        file.set_len((bytes + PAGE) as u64)?;
         file.set_permissions(fs::Permissions::from_mode(MODE))?;
         // SAFETY: a plain system call on our own file.
         done(unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, SEALS) })?;
         let mut registry = fork::registry();
         let start = map(&file, bytes, libc::MAP_SHARED)?;
         registry.add_settled(start.as_ptr(), bytes as u64, fd);
-        Ok(Mapped { start, bytes, file, tag, is_made_here: true })
+        let forks = registry.forks();
+        Ok(Mapped { start, bytes, file, name, used: 0, is_made_here: true, is_present: false, forks })
     }
 
-    /// The first `bytes` of what process `pid` has under that number.
+    /// What process `pid` has under that number, of at least so many bytes.
     pub(super) fn open(pid: u32, id: FileId, bytes: u64) -> io::Result<Mapped> {
-        let stranger = || io::Error::new(io::ErrorKind::InvalidData, "it is not the memory that was named");
+        fork::install()?;
+        let name = id.tag >> USE_BITS;
         let place = format!("/proc/{pid}/fd/{}", id.descriptor);
         // First a mere handle: to open a device or a pipe could do something.
         let handle = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(place)?;
         let own = format!("/proc/self/fd/{}", handle.as_raw_fd());
-        if fs::read_link(&own)?.as_os_str() != format!("/memfd:{} (deleted)", name_of(id.tag)).as_str() {
+        if fs::read_link(&own)?.as_os_str() != format!("/memfd:{} (deleted)", path_of(name)).as_str() {
             return Err(stranger());
         }
         let file = File::open(own)?;
         // SAFETY: a plain question.
         let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
-        if seals < 0 || seals & SEALS != SEALS || file.metadata()?.len() < bytes {
+        let length = file.metadata()?.len().saturating_sub(PAGE as u64);
+        if seals < 0 || seals & SEALS != SEALS || length < bytes {
             return Err(stranger());
         }
         fork::shut_in_children(&file);
-        let bytes = usize::try_from(bytes).map_err(|_| stranger())?;
-        let start = map(&file, bytes, libc::MAP_PRIVATE)?;
-        Ok(Mapped { start, bytes, file, tag: id.tag, is_made_here: false })
+        let length = usize::try_from(length).map_err(|_| stranger())?;
+        let (start, forks) = (map(&file, length, libc::MAP_PRIVATE)?, 0);
+        let (is_made_here, is_present) = (false, false);
+        let mut mapped =
+            Mapped { start, bytes: length, file, name, used: 0, is_made_here, is_present, forks };
+        if mapped.reopen(id) {
+            Ok(mapped)
+        } else {
+            Err(stranger())
+        }
     }
 
     pub(super) fn id(&self) -> FileId {
-        FileId { descriptor: self.file.as_raw_fd() as u32, tag: self.tag }
+        let tag = self.name << USE_BITS | u128::from(self.used);
+        FileId { descriptor: self.file.as_raw_fd() as u32, tag }
     }
 
     pub(super) fn is_made_here(&self) -> bool {
         self.is_made_here
     }
 
+    /// How many bytes it holds.
+    pub(super) fn len(&self) -> u64 {
+        self.bytes as u64
+    }
+
     /// Writes some of what was made here. To pages that are not there yet this takes half the time of a copy, which stumbles
-    /// over each of them, and has it filled with zeros first. `false`: it cannot be.
+    /// over each of them, and has it filled with zeros first. `false`: it cannot be, or a copy is faster.
     ///
     /// # Safety
     /// Nobody reads or writes these bytes meanwhile.
     pub(super) unsafe fn write(&self, begin: u64, bytes: &[u8]) -> bool {
-        self.is_made_here && self.file.write_all_at(bytes, begin).is_ok()
+        self.is_made_here && !self.is_present && self.file.write_all_at(bytes, begin).is_ok()
+    }
+
+    /// Nobody of this process reads what it holds. `false`: it is not to be kept.
+    pub(super) fn retire(&self) -> bool {
+        // A child of this process may hold what was in use when it was forked, by the same description.
+        let is_ours = fork::registry().forks() == self.forks;
+        is_ours && (self.is_made_here || (self.is_unwritten().unwrap_or(false) && self.lock(libc::LOCK_UN)))
+    }
+
+    /// What was made here is to hold another object. `false`: it was not, or somebody still reads it.
+    pub(super) fn renew(&mut self) -> bool {
+        let Some(used) = self.used.checked_add(1).filter(|_| self.is_made_here) else { return false };
+        if !self.lock(libc::LOCK_EX) {
+            return false;
+        }
+        let is_told = self.file.write_all_at(&used.to_le_bytes(), self.len()).is_ok();
+        if !self.lock(libc::LOCK_UN) || !is_told {
+            return false;
+        }
+        // SAFETY: the range is mapped, and keeps what it holds.
+        self.is_present = self.is_present
+            || unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, libc::MADV_POPULATE_WRITE) }
+                == 0;
+        (self.used, self.forks) = (used, fork::registry().forks());
+        true
+    }
+
+    /// What is mapped here is read once more, under that number. `false`: it is another file, or holds another object.
+    pub(super) fn reopen(&mut self, id: FileId) -> bool {
+        let mut used = [0; 4];
+        if self.is_made_here || self.name != id.tag >> USE_BITS || !self.lock(libc::LOCK_SH) {
+            return false;
+        }
+        let is_read = self.file.read_exact_at(&mut used, self.len()).is_ok();
+        if !is_read || u32::from_le_bytes(used) != id.tag as u32 {
+            self.lock(libc::LOCK_UN);
+            return false;
+        }
+        (self.used, self.forks) = (id.tag as u32, fork::registry().forks());
+        true
+    }
+
+    /// No page of the mapping is this process's own.
+    fn is_unwritten(&self) -> io::Result<bool> {
+        // SAFETY: a plain question.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+        let mut entries = vec![0; self.bytes.div_ceil(page) * size_of::<u64>()];
+        let first = self.start.as_ptr() as usize / page * size_of::<u64>();
+        File::open("/proc/self/pagemap")?.read_exact_at(&mut entries, first as u64)?;
+        // Bits 63 and 62: there is a page, in memory or swapped out; 61: it is the file's.
+        let (entries, _) = entries.as_chunks();
+        Ok(!entries.iter().any(|&entry| matches!(u64::from_ne_bytes(entry) >> 61, 0b010 | 0b100 | 0b110)))
+    }
+
+    /// Takes a lock for this description, or gives it back. `false`: another one has it.
+    fn lock(&self, kind: i32) -> bool {
+        // SAFETY: a plain system call on our own file.
+        unsafe { libc::flock(self.file.as_raw_fd(), kind | libc::LOCK_NB) == 0 }
     }
 }
 
@@ -110,8 +205,12 @@ impl Drop for Mapped {
     }
 }
 
-fn name_of(tag: u128) -> String {
-    format!("tweed-object-{tag:032x}")
+fn stranger() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "it is not the memory that was named")
+}
+
+fn path_of(name: u128) -> String {
+    format!("tweed-object-{name:024x}")
 }
 
 fn map(file: &File, bytes: usize, kind: i32) -> io::Result<NonNull<u8>> {
@@ -140,88 +239,4 @@ pub(super) fn most_files() -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::MetadataExt;
-
-    use super::*;
-
-    fn first(of: &Mapped) -> u8 {
-        // SAFETY: nobody writes it meanwhile.
-        unsafe { of.start.as_ptr().read() }
-    }
-
-    #[test]
-    fn what_is_mapped_stays_and_what_is_written_there_is_ones_own() {
-        let made = Mapped::make(10).expect("a file is made");
-        // SAFETY: nobody else has it.
-        unsafe { made.start.as_ptr().write(7) };
-        let (pid, id) = (std::process::id(), made.id());
-        let read = [(); 2].map(|()| Mapped::open(pid, id, 10).expect("it is opened"));
-        // SAFETY: as above.
-        unsafe { read[0].start.as_ptr().write(8) };
-        let passed_on = Mapped::open(pid, read[1].id(), 10).expect("a neighbour passes it on");
-        drop(made);
-        assert_eq!((first(&read[0]), first(&read[1]), first(&passed_on)), (8, 7, 7));
-        assert!(Mapped::open(pid, id, 10).is_err(), "its maker has it no more");
-    }
-
-    #[test]
-    fn what_its_maker_writes_later_is_seen() {
-        let made = Mapped::make(2 * PAGE).expect("a file is made");
-        let read = Mapped::open(std::process::id(), made.id(), 2 * PAGE as u64).expect("it is opened");
-        assert_eq!(first(&read), 0, "a page that was read before it was written");
-        // SAFETY: nobody else writes it.
-        unsafe { made.start.as_ptr().write(7) };
-        assert_eq!(first(&read), 7);
-    }
-
-    #[test]
-    fn what_is_not_the_memory_that_was_named_is_not_opened() {
-        let (made, pid) = (Mapped::make(10).expect("a file is made"), std::process::id());
-        let other = FileId { tag: made.id().tag ^ 1, ..made.id() };
-        let null = File::open("/dev/null").expect("it is there");
-        let null = FileId { descriptor: null.as_raw_fd() as u32, ..made.id() };
-        assert!(Mapped::open(pid, other, 10).is_err());
-        assert!(Mapped::open(pid, null, 0).is_err());
-        assert!(Mapped::open(pid, made.id(), 1 << 20).is_err(), "it is not that long");
-    }
-
-    #[test]
-    fn others_may_read_it_and_nobody_cuts_it_off() {
-        let made = Mapped::make(PAGE).expect("a file is made");
-        assert_eq!(made.file.metadata().expect("it is known").mode() & 0o7777, MODE);
-        assert!(made.file.set_len(0).is_err());
-        // SAFETY: nobody else has it.
-        assert!(unsafe { made.write(1, &[5; 7]) });
-        // SAFETY: as above.
-        assert_eq!(unsafe { std::slice::from_raw_parts(made.start.as_ptr(), 3) }, [0, 5, 5]);
-        let read = Mapped::open(std::process::id(), made.id(), PAGE as u64).expect("it is opened");
-        // SAFETY: as above.
-        assert!(!unsafe { read.write(1, &[6; 7]) });
-    }
-
-    #[test]
-    fn a_fork_sees_what_was_there_and_what_it_writes_stays_its_own() {
-        let made = Mapped::make(2 * PAGE).expect("a file is made");
-        let read = Mapped::open(std::process::id(), made.id(), 2 * PAGE as u64).expect("it is opened");
-        // SAFETY: nobody else has it.
-        unsafe { made.start.as_ptr().write(7) };
-        // SAFETY: the child makes plain system calls, and ends without running destructors.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            let is_right = first(&made) == 7 && first(&read) == 7;
-            // SAFETY: the child's own.
-            let is_shut = unsafe {
-                made.start.as_ptr().write(1);
-                read.start.as_ptr().write(2);
-                libc::fcntl(made.id().descriptor as i32, libc::F_GET_SEALS) < 0
-            };
-            // SAFETY: ends the child.
-            unsafe { libc::_exit(i32::from(!is_right || !is_shut)) };
-        }
-        let mut status = 0;
-        // SAFETY: the child is ours.
-        unsafe { libc::waitpid(child, &mut status, 0) };
-        assert_eq!((status, first(&made), first(&read)), (0, 7, 7));
-    }
-}
+mod tests;

@@ -1,20 +1,21 @@
 //! Memory for objects: many read what is behind the mark while one writes beyond it.
 
 use std::alloc::{alloc_zeroed, dealloc, Layout};
+use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 
-use tweed_proto::objects::{FileId, SMALL_BYTES};
+use tweed_proto::objects::{FileId, Spare, SMALL_BYTES};
 
 use super::file::{most_files, Mapped};
+use crate::sync::{LockRank, Mutex};
 
 /// Where a cache line begins, and a vector register may be loaded from.
 const ALIGN: usize = 64;
 
 /// How much memory the objects of a process may take, and do.
-#[derive(Debug)]
 pub(super) struct Room {
     pub(super) most: u64,
     used: AtomicU64,
@@ -25,6 +26,16 @@ pub(super) struct Room {
     /// So many files are open, and so many may be.
     files: AtomicU64,
     most_files: u64,
+    /// Files that nobody reads here, for what is made or mapped next. They do not count as used, and are given up for what does.
+    spare: Mutex<Spare<Mapped>>,
+    /// No more of them are kept.
+    is_closed: AtomicBool,
+}
+
+impl fmt::Debug for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} bytes", self.used(), self.most)
+    }
 }
 
 impl Room {
@@ -37,6 +48,8 @@ impl Room {
             is_shared: AtomicBool::new(false),
             files,
             most_files: most_files(),
+            spare: Mutex::new(LockRank::Spare, Spare::default()),
+            is_closed: AtomicBool::new(false),
         })
     }
 
@@ -46,6 +59,26 @@ impl Room {
 
     pub(super) fn has(&self, bytes: u64) -> bool {
         self.used().saturating_add(bytes) <= self.most
+    }
+
+    /// Of the files that are kept so much stays: a quarter of the room, as far as it is free.
+    fn trim(&self) {
+        let free = self.most.saturating_sub(self.used());
+        let most = if self.is_closed.load(Ordering::Relaxed) { 0 } else { free.min(self.most / 4) };
+        let given_up = self.spare.lock().trim(most, self.most_files as usize / 4);
+        drop(given_up); // no longer under the lock
+    }
+
+    /// Keeps no files: who wrote or read them may be gone.
+    pub(super) fn give_up(&self) {
+        let given_up = self.spare.lock().trim(0, 0);
+        drop(given_up);
+    }
+
+    /// Keeps none from now on.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+        self.give_up();
     }
 
     /// So many bytes count as used, whether there is room or not, for as long as what is returned is held.
@@ -95,12 +128,13 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Zeros, which take no memory before they are written. `None`: more than the store may ever hold, or than the system
-    /// gives. It counts as used, whether there is room or not.
+    /// What is in it is zeros, or what an object had that is deleted. `None`: more than the store may ever hold, or than the
+    /// system gives. It counts as used, whether there is room or not.
     pub(super) fn new(bytes: u64, room: &Arc<Room>) -> Option<Arc<Memory>> {
         let length = usize::try_from(bytes).ok().filter(|_| bytes <= room.most)?;
         // Where no file can be made, the heap does, and neighbours get blocks.
-        let file = room.wants_file(bytes).then(|| Mapped::make(length).ok()).flatten();
+        let again = || room.spare.lock().take(bytes, Mapped::renew);
+        let file = room.wants_file(bytes).then(|| again().or_else(|| Mapped::make(length).ok())).flatten();
         let start = match &file {
             Some(file) => file.start,
             // SAFETY: the layout has a size above 0.
@@ -111,7 +145,9 @@ impl Memory {
 
     /// What process `pid` has under that number. It counts as used here, too.
     pub(super) fn open(pid: u32, id: FileId, bytes: u64, room: &Arc<Room>) -> Option<Arc<Memory>> {
-        let file = room.wants_file(bytes).then(|| Mapped::open(pid, id, bytes).ok()).flatten()?;
+        let again = || room.spare.lock().take(bytes, |kept| kept.reopen(id));
+        let open = || again().or_else(|| Mapped::open(pid, id, bytes).ok());
+        let file = room.wants_file(bytes).then(open).flatten()?;
         Some(Memory::over(file.start, bytes as usize, Some(file), room))
     }
 
@@ -119,6 +155,7 @@ impl Memory {
         room.files.fetch_add(u64::from(file.is_some()), Ordering::Relaxed);
         let number = room.made.fetch_add(1, Ordering::Relaxed);
         let (taken, is_own) = (room.take(bytes as u64), AtomicBool::new(false));
+        room.trim();
         Arc::new(Memory { start, bytes, number, taken, file, is_own })
     }
 
@@ -188,8 +225,13 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if self.file.take().is_some() {
-            self.taken.room.files.fetch_sub(1, Ordering::Relaxed);
+        if let Some(file) = self.file.take() {
+            let room = &self.taken.room;
+            room.files.fetch_sub(1, Ordering::Relaxed);
+            if file.retire() {
+                room.spare.lock().keep(file.len(), file);
+                room.trim();
+            }
         } else if let Some(layout) = layout(self.bytes) {
             // SAFETY: allocated in `new`, with this layout.
             unsafe { dealloc(self.start.as_ptr(), layout) };
@@ -255,6 +297,48 @@ mod tests {
         assert_eq!(mapped.file(), None);
         drop(mapped);
         assert_eq!((reader.used(), reader.files.load(Ordering::Relaxed)), (0, 0));
+    }
+
+    #[test]
+    fn what_nobody_reads_at_either_end_is_used_again() {
+        let (maker, reader, pid) = (shared(1 << 20), shared(1 << 20), std::process::id());
+        let size = SMALL_BYTES + 1;
+        let round = |value: u8| {
+            let made = Memory::new(size, &maker).unwrap();
+            // SAFETY: nobody else has it.
+            assert!(unsafe { made.write(size - 1, &[value]) });
+            let mapped = Memory::open(pid, made.file().unwrap(), size, &reader).unwrap();
+            // SAFETY: nobody writes it any more.
+            assert_eq!(unsafe { mapped.read(size - 1..size) }, Some(&[value][..]));
+            (made, mapped)
+        };
+        let places = |(made, mapped): (Arc<Memory>, Arc<Memory>)| [made.address(), mapped.address()];
+        let before = places(round(1));
+        assert_eq!((maker.used(), reader.used()), (0, 0));
+        assert_eq!(places(round(2)), before);
+        let held = round(3).1;
+        assert_ne!(places(round(4))[0], before[0], "it is read");
+        // SAFETY: nobody writes it any more.
+        assert_eq!(unsafe { held.read(size - 1..size) }, Some(&[3][..]));
+    }
+
+    #[test]
+    fn a_quarter_of_the_room_is_kept_and_nothing_where_it_is_needed_or_at_the_end() {
+        let size = SMALL_BYTES + 1;
+        let room = shared(8 * size);
+        let kept = || room.spare.lock().bytes() / size;
+        let some = |count| (0..count).map(|_| Memory::new(size, &room).unwrap()).collect::<Vec<_>>();
+        drop(some(4));
+        assert_eq!(kept(), 1, "two are larger than a quarter, as files are of whole pages");
+        let held = some(8);
+        assert_eq!(kept(), 0);
+        drop(held);
+        assert_eq!(kept(), 1);
+        room.give_up();
+        assert_eq!(kept(), 0);
+        room.close();
+        drop(some(1));
+        assert_eq!(kept(), 0);
     }
 
     #[test]

@@ -376,6 +376,7 @@ impl Objects {
         let mut state = self.shared.state.lock();
         state.close_sums();
         state.abort("objects are not shared any more: this process has closed them");
+        state.store.room.close();
         drop(state);
         self.shared.changed.notify_all();
         self.shared.links.wake();

@@ -284,6 +284,7 @@ impl State {
             self.part(link, why);
         }
         self.forget_pulls(process);
+        self.store.room.give_up();
         self.member.handle_lost(process);
     }
 

@@ -74,6 +74,8 @@ pub(crate) enum LockRank {
     BufferPool,
     /// The lock of `Arena::blocks`.
     Blocks,
+    /// `objects::Room::spare`: memory that is kept. Whoever holds the last of an object may hold any lock before.
+    Spare,
     /// `fork::REGISTRY`: held over a fork of the process, too, at whatever point a user forks.
     ForkRegistry,
 }

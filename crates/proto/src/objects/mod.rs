@@ -25,6 +25,7 @@ mod rule;
 mod shape;
 mod shards;
 mod small;
+mod spare;
 mod types;
 mod window;
 mod wire;
@@ -40,6 +41,7 @@ pub use message::{
 pub use rule::{blocks, broadcast_block, choose, degree, forms, hybrid, model};
 pub use shape::{Form, Shape};
 pub use shards::shard_of;
+pub use spare::Spare;
 pub use types::{
     Buffer, Bytes, Costs, Failure, Format, Included, Mode, ObjectId, Operators, Process, Request, Rule, Slot,
     ROOT, SMALL_BYTES,

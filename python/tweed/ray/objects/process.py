@@ -178,6 +178,7 @@ class Objects:
     ) -> Writer:
         """Room for an object that is written in place, from its first element on. Else as `put`.
 
+        What the array holds before it is written is undefined.
         It is deleted if the writer and its array are let go of before all is written: nobody waits in vain.
         """
         ref = ref or Ref.new()
