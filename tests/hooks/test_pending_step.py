@@ -255,3 +255,20 @@ def test_a_model_is_looked_at_without_waiting() -> None:
     pending.defer(lambda: None)
     assert trained.look() is None and trained.name_of({model.weight}) == "weight"
     assert log == ["wait", "step Parameter"] and pending.under_way
+
+
+def test_parameters_wait_until_the_exchange_has_ended_and_no_longer() -> None:
+    param, classes = Parameter(torch.ones(2)), list[type]()
+    average = torch.zeros(2)
+    pending = PendingStep([param])
+    param.grad = average
+
+    def look(*of: Tensor) -> None:
+        classes.extend(map(type, of))
+
+    pending.begin([average], lambda: look(param, average))
+    pending.defer(lambda: look(param))
+    pending.complete()
+    waited, of_view, stepped = classes
+    assert issubclass(waited, Parameter) and waited is not Parameter  # others who read wait too
+    assert (of_view, stepped) == (Tensor, Parameter)

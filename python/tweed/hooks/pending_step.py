@@ -119,12 +119,14 @@ class PendingStep:
             wait, steps = self._wait, self._steps
             if wait is None:  # another thread has just been here
                 return
-            self._give_back()
             try:
+                _become(self._views, Tensor)
                 wait()
+                _become(self._params, Parameter)  # until here other threads come to the lock
                 for step, gradients in steps:
                     self._take(step, gradients)
             finally:
+                self._give_back()
                 self._wait, self._steps = None, []
 
     def drop(self) -> None:
