@@ -59,22 +59,24 @@ def all_reduces(scopes: tuple[Scope, ...]) -> Iterator[Row]:
         yield from on_network(Network.parse(scope.network), lambda bed, scope=scope: _measured(bed, scope))
 
 
-def on_network(network: Network, measure: Callable[[LiveNetwork], Iterator[Row]]) -> Iterator[Row]:
-    """What `measure` gives in a testbed of `RANKS` hosts, with the network's name in each row."""
+def on_network(
+    network: Network, measure: Callable[[LiveNetwork], Iterator[Row]], ranks: int = RANKS
+) -> Iterator[Row]:
+    """What `measure` gives in a testbed of so many hosts, with the network's name in each row."""
     try:
-        with opened(network, RANKS) as bed:
+        with opened(network, ranks) as bed:
             for row in measure(bed):
                 yield row | {"network": str(network)}
     except NoTestbed as error:
         yield {"part": "no testbed", "network": str(network), "why": str(error)}
 
 
-def inside(bed: LiveNetwork) -> Launch:
-    """Starts ranks in the namespaces of `bed`."""
+def inside(bed: LiveNetwork, timeout_s: float = TIMEOUT_S) -> Launch:
+    """Starts ranks in the namespaces of `bed`, and waits for them so long."""
 
     def launch(fn: Callable[..., Any], ranks: int, *args: object) -> list[Any]:
         with Ranks(fn, ranks, *args, backend="tweed", bed=bed) as started:
-            return started.join(TIMEOUT_S)
+            return started.join(timeout_s)
 
     return launch
 

@@ -77,7 +77,9 @@ def _row(measurements: Sequence[Measurement], side: str) -> Row:
         "block_medians_s": [_short(statistics.median(block)) for block in calls_s],
     }
     sent = [one.sent_bytes for block in blocks for one in block if one.sent_bytes is not None]
-    return row | ({"sent_bytes_per_call": round(sum(sent) / len(every) / ranks)} if sent else {})
+    row |= {"sent_bytes_per_call": round(sum(sent) / len(every) / ranks)} if sent else {}
+    returned = [value for block in blocks for one in block for value in one.returned]
+    return row | ({"returned_mean": _short(statistics.mean(returned))} if returned else {})
 
 
 def replaced(rows: Sequence[Row], by: Sequence[Row]) -> list[Row]:

@@ -67,6 +67,22 @@ def interval(by_seed: Sequence[float]) -> tuple[float, float]:
     return mean - half, mean + half
 
 
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Ends of a confidence interval of the median, by the sign test, which assumes no distribution.
+
+    Args:
+      values: six or more; of fewer their range is returned, which contains the median less often than
+        `CONFIDENCE`.
+
+    Example:
+      >>> median_interval([5, 1, 2, 3, 4, 9]), median_interval(range(20))
+      ((1, 9), (5, 14))
+    """
+    ordered = sorted(values)
+    outside = max(int(stats.binom.ppf((1 - CONFIDENCE) / 2, len(ordered), 0.5)), 1)
+    return ordered[outside - 1], ordered[-outside]
+
+
 def of_points(goal: str, points: Sequence[float], least: float) -> Goal:
     """Whether differences in points, one per seed, are at least so many, by `judge`."""
     return (goal, in_points(points), judge(points, least)) if points else missing(goal)
