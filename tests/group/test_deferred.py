@@ -263,6 +263,54 @@ def scripted() -> nn.Module:
         return nn.Sequential(torch.jit.script(nn.Linear(3, 4)), nn.Linear(4, 2))  # type: ignore[no-untyped-call]
 
 
+def over_one_memory() -> nn.Module:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2), nn.Linear(2, 2))
+    model[0].weight.data[:2] = 0
+    model[1].weight.data = model[0].weight.data[:2]
+    return model
+
+
+def differentiates_by_functions(loop: Loop, number: int) -> None:
+    """`torch.func` takes parameters, which is no operation that they could hear of."""
+    loop.simple(number)
+    given = dict(loop.model.named_parameters())
+
+    def loss(params: dict[str, Tensor]) -> Tensor:
+        return torch.func.functional_call(loop.model, params, batch(loop.rank, number)).square().mean()
+
+    loop.seen.append({name: one.tolist() for name, one in torch.func.grad(loss)(given).items()})
+
+
+def looks_at_a_part(loop: Loop, number: int) -> None:
+    loop.simple(number)
+    loop.model.eval()
+    with torch.no_grad():
+        x = batch(loop.rank, number)[:, None, :].expand(-1, 3, -1)
+        loop.seen.append(loop.model.layer(x.repeat(1, 1, 2)[..., :4]).tolist())  # type: ignore[operator]
+    loop.model.train()
+
+
+def steps_with_gradients_of_its_own(loop: Loop, number: int) -> None:
+    loop.loss(number).backward()
+    own = torch.ones_like(next(loop.model.parameters()))
+    next(loop.model.parameters()).grad = own
+    loop.step()
+    own.zero_()
+    loop.optimizer.zero_grad()
+
+
+class Encoder(nn.Module):
+    """A layer whose kernel without gradients is another one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inlet = nn.Linear(3, 4)
+        self.layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(self.inlet(x)[:, None, :])
+
+
 class Own(nn.Parameter):
     """A parameter of the program's own class."""
 
@@ -295,6 +343,10 @@ CASES = {
     "looks at layers with functions": Case(Sequence, loop=looks),
     "stores": Case(optimizer=by(optim.Adam), loop=stores),
     "moves": Case(loop=moves),
+    "looks at a part": Case(Encoder, loop=looks_at_a_part),
+    "gradients by functions": Case(Sequence, loop=differentiates_by_functions),
+    "gradients of its own": Case(bucket_bytes=1, loop=steps_with_gradients_of_its_own),
+    "over one memory": Case(over_one_memory, at_once="parameters share memory"),
     "clips": Case(loop=clips, at_once=" "),  # all gradients have been read
     "a scaler": Case(loop=scales, at_once=" "),
     "a fused optimizer and a scaler": Case(

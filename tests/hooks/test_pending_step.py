@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import os
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -272,3 +273,42 @@ def test_parameters_wait_until_the_exchange_has_ended_and_no_longer() -> None:
     waited, of_view, stepped = classes
     assert issubclass(waited, Parameter) and waited is not Parameter  # others who read wait too
     assert (of_view, stepped) == (Tensor, Parameter)
+
+
+def test_who_reads_within_the_wait_as_a_signals_handler_does_takes_the_step_and_nobody_again() -> None:
+    param, steps = Parameter(torch.ones(2)), list[float]()
+    pending = PendingStep([param])
+
+    def waits() -> None:
+        if not steps:
+            param.sum()
+
+    pending.begin([], waits)
+    pending.defer(lambda: steps.append(1.0))
+    param.sum()
+    assert steps == [1.0] and not pending.under_way
+
+
+def test_a_step_that_fails_is_remembered() -> None:
+    model, average = nn.Linear(2, 1), torch.zeros(1, 2)
+    pending = PendingStep([model.weight])
+
+    def fails() -> None:
+        raise MemoryError("no room for the state")
+
+    pending.begin([average], lambda: None)
+    pending.defer(fails)
+    with pytest.raises(MemoryError):
+        model(torch.ones(1, 2))
+    assert isinstance(pending.failed, MemoryError) and type(model.weight) is Parameter
+
+
+def test_a_child_process_finds_steps_taken() -> None:
+    param = Parameter(torch.ones(2))
+    (pending,) = every = PendingSteps([[param]])
+    pending.begin([], lambda: None)
+    pending.defer(lambda: param.data.fill_(7))
+    child = os.fork()
+    if not child:
+        os._exit(int(param.detach().numpy()[0]))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7 and every.of(param) is None

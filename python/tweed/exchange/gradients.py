@@ -148,7 +148,7 @@ class SummedGradients(GradientReducer):
             gradients.work = self._comm.start(gradients.bucket)
         for gradients in self.buckets:
             self._wait(gradients)
-        refusal(self._comm, self.buckets[0].bucket.flat.device, why)
+        self._refusal(why)
 
     def _wait(self, gradients: GradientBucket) -> None:
         assert gradients.work is not None  # it has started
@@ -177,9 +177,15 @@ class SummedGradients(GradientReducer):
         ranks, precision = self._comm.owners.contributors, torch.finfo(mark.dtype).eps
         mean = complex(mark).real
         if math.isnan(mean):
-            raise refusal(self._comm, mark.device, None)
+            raise self._refusal(None)
         if abs(mean) < 1 - 1 / ranks and ranks**2 * precision < 1:  # else rounding could be that much
-            raise other_steps(self._comm, mark.device, self.steps_taken)
+            raise self._other_steps()
+
+    def _refusal(self, own: UsageError | None) -> UsageError:
+        return refusal(self._comm, self.buckets[0].bucket.flat.device, own)
+
+    def _other_steps(self) -> UsageError:
+        return other_steps(self._comm, self.buckets[0].bucket.flat.device, self.steps_taken)
 
 
 class CompressedGradients(GradientReducer):

@@ -49,6 +49,19 @@ class UrgentGradients(SummedGradients):
         self._comm.wait(work)
         self._check(bucket.marks[-1])
 
+    # Ranks hear of these when they read, amid collectives of the program: so they ask each other nothing.
+
+    def _refusal(self, own: UsageError | None) -> UsageError:
+        return own or UsageError(
+            "another rank cannot take part, and nothing was exchanged: its own error says why"
+        )
+
+    def _other_steps(self) -> UsageError:
+        return UsageError(
+            f"ranks have taken other numbers of steps since attach, this one {self.steps_taken}, so that "
+            "their models differ. Nothing was exchanged now. Let all ranks skip the same steps"
+        )
+
     def close(self) -> None:
         """Other tensors may get the memory of the buckets later: it has no urgency any more."""
         for bucket in self._urgency:

@@ -95,6 +95,15 @@ class GradientRun(Run):
         """Ends the run; linear layers that followed factors are what they were."""
         if self._linears is not None:
             self._linears.remove()
-        super().detach()
-        if self._steps is not None:
-            self._steps.remove()
+        try:
+            super().detach()
+        finally:
+            if self._steps is not None:
+                self._steps.remove()
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        """Leaves one model on all ranks, and no hook; after an error, only the latter: for what is under way
+        nobody waits then."""
+        if kind is not None and isinstance(self._gradients, DeferredExchange):
+            self._gradients.pending.drop()
+        super().__exit__(kind, *rest)

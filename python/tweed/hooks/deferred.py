@@ -15,10 +15,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from tweed.errors import UsageError
 from tweed.exchange.bucket import Bucket
 from tweed.exchange.urgent_gradients import UrgentGradients
 from tweed.hooks.gradient import GradientExchange
 from tweed.hooks.pending_step import PendingSteps
+
+_FAILED = (
+    "a step that was deferred has raised {}: {}. Some of its parameters may have been stepped, so that this "
+    "rank's model is another one than the others'. Go on from a checkpoint; with cadence=EveryStep(), "
+    "optimizer.step() raises it"
+)
 
 
 class DeferredExchange(GradientExchange):
@@ -51,7 +58,11 @@ class DeferredExchange(GradientExchange):
 
     def _wanted(self) -> bool:
         self.pending.complete()
-        return super()._wanted()
+        wanted = super()._wanted()
+        failed = next(filter(None, (one.failed for one in self.pending)), None)
+        if failed is not None and self._refused is None:
+            self._refused = UsageError(_FAILED.format(type(failed).__name__, failed))
+        return wanted
 
     def _finish(self) -> None:
         """Waits for buckets of which this rank lacks gradients, as others may have some."""

@@ -17,14 +17,19 @@ for. While autograd accumulates no `__torch_function__` is called: the owner com
 from __future__ import annotations
 
 import copy
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, cast
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.nn import Parameter
+from torch.utils._python_dispatch import _disable_current_modes
 
 _no_modes = torch._C.DisableTorchFunction  # such as torch.device("cuda"), where the reader makes tensors
 
@@ -68,6 +73,10 @@ class PendingStep:
     Args:
       params: of the bucket.
 
+    Attributes:
+      failed: what a step that was deferred has raised, so that this rank's model is another one than the
+        others'; None: nothing.
+
     Example:
       >>> weight, average = Parameter(torch.ones(2)), torch.zeros(2)
       >>> pending = PendingStep([weight])
@@ -83,6 +92,7 @@ class PendingStep:
         self._params = params
         self._views: Sequence[Tensor] = ()
         self._wait: Callable[[], object] | None = None
+        self.failed: BaseException | None = None
         self._steps: list[tuple[Step, list[Tensor | None]]] = []
         self._lock = threading.RLock()
 
@@ -106,8 +116,17 @@ class PendingStep:
 
     def defer(self, step: Step) -> None:
         """Takes `step` when the exchange has ended, with the gradients that parameters have now."""
-        self._steps.append((step, [param.grad for param in self._params]))
-        _become(self._params, self._of_params)
+        with self._lock:
+            gradients = [param.grad for param in self._params]
+            if self._wait is None:  # another thread has just read a gradient
+                self._take(step, gradients)
+                return
+            self._steps.append((step, gradients))
+            _become(self._params, self._of_params)
+
+    def waits(self, gradient: Tensor | None) -> bool:
+        """Whether this is a gradient of the bucket that is under way, or none at all."""
+        return gradient is None or type(gradient) is self._of_views
 
     @_disable_dynamo
     def complete(self) -> None:
@@ -116,18 +135,17 @@ class PendingStep:
         Raises: what the wait raises; no step is taken then.
         """
         with self._lock:
-            wait, steps = self._wait, self._steps
-            if wait is None:  # another thread has just been here
+            if self._wait is None:  # another thread has just been here
                 return
+            _become(self._views, Tensor)
             try:
-                _become(self._views, Tensor)
-                wait()
-                _become(self._params, Parameter)  # until here other threads come to the lock
-                for step, gradients in steps:
-                    self._take(step, gradients)
+                with _outside((*self._params, *self._views)[0].device):
+                    self._wait()  # whose signal handlers may read, and come here too
+                    self._give_back()
+                    while self._steps:
+                        self._take(*self._steps.pop(0))
             finally:
-                self._give_back()
-                self._wait, self._steps = None, []
+                self.drop()
 
     def drop(self) -> None:
         """Nothing waits any more, and what was deferred is never taken."""
@@ -142,11 +160,25 @@ class PendingStep:
         now = [param.grad for param in self._params]
         _set(self._params, gradients)
         try:
-            device = self._params[0].device.type
-            with torch.inference_mode(False), torch.autocast(device, enabled=False), _no_modes():
-                step()
+            step()
+        except BaseException as error:
+            self.failed = error
+            raise
         finally:
             _set(self._params, now)
+
+
+@contextmanager
+def _outside(device: torch.device) -> Iterator[None]:
+    """Modes and transforms that the reader has just now do not see what happens within."""
+    with (
+        _disable_current_modes(),
+        temporarily_clear_interpreter_stack(),
+        torch.inference_mode(False),
+        torch.autocast(device.type, enabled=False),
+        _no_modes(),
+    ):
+        yield
 
 
 def _become(tensors: Sequence[Tensor], kind: type[Tensor]) -> None:
@@ -159,6 +191,18 @@ def _set(params: Sequence[Parameter], gradients: Sequence[Tensor | None]) -> Non
         param.grad = gradient
 
 
+#: Before a fork nothing may be pending: the child has no links to wait on.
+_followed: WeakSet[PendingSteps] = WeakSet()
+
+
+def _before_fork() -> None:
+    for one in list(_followed):
+        one.complete()
+
+
+os.register_at_fork(before=_before_fork)
+
+
 class PendingSteps:
     """What is pending of all buckets.
 
@@ -169,6 +213,7 @@ class PendingSteps:
     def __init__(self, params: Sequence[Sequence[Parameter]]) -> None:
         self._each = [PendingStep(of_bucket) for of_bucket in params]
         self._of = {param: one for one, here in zip(self._each, params, strict=True) for param in here}
+        _followed.add(self)
 
     def __iter__(self) -> Iterator[PendingStep]:
         return iter(self._each)
