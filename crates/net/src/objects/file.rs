@@ -168,7 +168,9 @@ impl Mapped {
             return false;
         }
         let is_read = self.file.read_exact_at(&mut used, self.len()).is_ok();
-        if !is_read || u32::from_le_bytes(used) != id.tag as u32 {
+        // Memory that was locked since (`mlockall`) has pages of its own, with what there was then.
+        let is_files = self.is_unwritten().unwrap_or(false);
+        if !is_read || !is_files || u32::from_le_bytes(used) != id.tag as u32 {
             self.lock(libc::LOCK_UN);
             return false;
         }

@@ -112,6 +112,16 @@ fn a_mapping_with_pages_of_its_own_is_not_kept() {
 }
 
 #[test]
+fn a_mapping_that_got_pages_of_its_own_while_nobody_read_is_not_reopened() {
+    let mut made = Mapped::make(3 * PAGE).expect("a file is made");
+    let mut kept = opened(&made);
+    assert!(kept.retire() && made.renew());
+    // SAFETY: nobody else has it. `mlockall` does as much.
+    unsafe { kept.start.as_ptr().write_volatile(8) };
+    assert!(!kept.reopen(made.id()) && made.renew());
+}
+
+#[test]
 fn another_file_is_not_reopened() {
     let [made, other] = [(); 2].map(|()| Mapped::make(10).expect("a file is made"));
     let (mut kept, mut own) = (opened(&made), made);
