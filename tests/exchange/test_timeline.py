@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import torch
 import torch.distributed as dist
 
@@ -27,17 +29,21 @@ def held_up(rank: int, size: int) -> list[tuple[str, object]]:
     comm = Communicator(None, Strategy(), Stats())
     if rank == 1:
         store.wait(["waits"])
-    with recorded() as spans:
+    with recorded() as recording:
         work = comm.start_mean(torch.ones(4))
         comm.wait(Signalled(work, store) if rank == 0 else work)  # type: ignore[arg-type]
         with comm.encoding():
             pass
-    return [(span.what, span.last) for span in spans]
+    return sorted((span.what, span.last) for span in recording.take(time.monotonic()))
 
 
 def test_who_waits_names_who_was_late() -> None:
-    assert run_ranks(held_up, 2, backend="tweed")[0] == [("wait", (1, "shm")), ("encode", None)]
+    assert run_ranks(held_up, 2, backend="tweed")[0] == [
+        ("encode", None),
+        ("under way", None),
+        ("wait", (1, "shm")),
+    ]
 
 
 def test_another_backend_names_nobody() -> None:
-    assert run_ranks(held_up, 2, backend="gloo")[0] == [("wait", None), ("encode", None)]
+    assert run_ranks(held_up, 2, backend="gloo")[0] == [("encode", None), ("under way", None), ("wait", None)]

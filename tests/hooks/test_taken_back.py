@@ -206,7 +206,7 @@ def alone(rank: int, size: int, strategy: str) -> str:
     ("strategy", "words"),
     [
         ("every_step", "ranks have taken other numbers of steps since attach, by rank [2, 1, 2]"),
-        ("urgent", "ranks have taken other numbers of steps since attach, by rank [2, 1, 2]"),
+        ("urgent", "ranks have taken other numbers of steps since attach, this one"),
         ("top_k:0.1", "ranks [1] took no step with the gradients of the last exchange"),
     ],
 )

@@ -52,7 +52,8 @@ def end_state(folder: RunFolder, side: str) -> list[dict[str, Any]]:
     states = [unpacked(file.read_bytes()) for file in files]
     for state in states:
         state["meter"] = state["meter"]["exchanged"]
-        state["side"].get("stats", {}).pop("waiting_s", None)
+        for clock in ("waiting_s", "encoding_s"):
+            state["side"].get("stats", {}).pop(clock, None)
     return states
 
 
