@@ -69,6 +69,7 @@ impl Driver {
             unsealed: Vec::new(),
             datagrams: BTreeMap::new(),
             status: BTreeMap::new(),
+            began: Instant::now(),
             paces: false,
             lines: Vec::new(),
         };
@@ -76,7 +77,7 @@ impl Driver {
             process: std::process::id(),
             arena: Arc::clone(&live.arena),
             page,
-            began: Instant::now(),
+            began: live.began,
             inbox: Arc::clone(&live.inbox),
             endpoints: Arc::clone(&live.endpoints),
             watcher: Arc::clone(&live.watcher),

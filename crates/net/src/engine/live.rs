@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use tweed_proto::engine::message::Message;
 use tweed_proto::engine::striping::Striping;
@@ -73,6 +74,8 @@ pub(crate) struct Live {
     pub(crate) datagrams: BTreeMap<u64, Arc<Datagrams>>,
     /// The status of each peer, by group and rank.
     pub(crate) status: BTreeMap<GroupNumber, Vec<PeerStatus>>,
+    /// From when on times are counted.
+    pub(crate) began: Instant,
     /// Some streams are paced.
     pub(crate) paces: bool,
     /// Lines to be printed once the engine's lock is free.
@@ -239,7 +242,7 @@ impl Host for Live {
 
     fn is_lossy(&mut self, peer: usize, left: u64) -> bool {
         let Links { streams, striping, .. } = &mut self.links[peer];
-        striping.is_lossy(left, || streams.iter().map(|stream| stream.losses()).sum())
+        striping.is_lossy(left, self.began.elapsed(), || streams.iter().map(|stream| stream.losses()).sum())
     }
 
     fn queued_bytes(&self, peer: usize) -> u64 {
