@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tweed.systems.choosing import UNKNOWN, quickest, sections
-from tweed.systems.compression.contenders import LOSSES, RATES, place
+from tweed.systems.compression.contenders import BBR, LOSSES, RATES, congested, place
 from tweed.systems.compression.report import ALL_WORDS
 from tweed.systems.compression.report_step_times import draw
 from tweed.systems.harness.time_to_accuracy import DDP
@@ -49,6 +49,12 @@ def test_cells_are_what_was_measured() -> None:
 def test_what_links_lose_is_a_place_of_its_own() -> None:
     lossy = [timed(DDP, 2.0) | {"rate": place("10mbit", "1 %")}]
     assert rows([*LINES, *lossy], [])["10 Mbit/s, 1 % lost"][4:6] == [DDP, "2,000 ms"]
+
+
+def test_a_peer_has_the_congestion_control_that_is_quicker() -> None:
+    lossy = place("10mbit", "1 %")
+    both = [timed(DDP, 2.0) | {"rate": lossy}, timed(DDP, 1.5) | {"rate": congested(lossy, BBR)}]
+    assert rows([*LINES, *both], [])["10 Mbit/s, 1 % lost"][4:6] == [f"{DDP}, bbr", "1,500 ms"]
 
 
 def test_at_the_fastest_rate_all_sides_have_turns_of_their_own() -> None:

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from tweed.report.comparison import number
 from tweed.report.notes import Line, find, where
 from tweed.report.study import Section, Table
-from tweed.systems.compression.contenders import FAR, LATER_TIMES, LOSSES, NAMED, POWERSGD, place
-from tweed.systems.compression.report import ALL_WORDS, FAR_WORDS
-from tweed.systems.harness.time_to_accuracy import DDP, step_s, trainings
+from tweed.systems.compression.contenders import BBR, FAR_PLACES, LOSSES, NAMED, PEERS, congested, place
+from tweed.systems.compression.report import ALL_WORDS
+from tweed.systems.harness.time_to_accuracy import DDP, rounds_s, step_s, trainings
 from tweed.systems.ltp import contenders as ltp
 
 UNKNOWN = "not measured"
@@ -21,8 +21,8 @@ OVER |= {peer: f"TCP, {peer}" for peer in ltp.PEERS}
 LTP_RATE, ROUND_TRIPS_MS = "100mbit", ("0.1", "40")
 #: Points by which the accuracy of what is named may be below DDP's.
 POINTS = 0.5
-#: What stands beside it: torch's own, where they were timed.
-PEERS = (DDP, POWERSGD)
+#: Of the links with round trips.
+FAR_WORDS = tuple(f"{rate} Mbit/s, round trips of 40 ms" for rate in (10, 100))
 
 
 def sections(compressed: Sequence[Line], exchanged: Sequence[Line]) -> list[Section]:
@@ -37,7 +37,8 @@ def sections(compressed: Sequence[Line], exchanged: Sequence[Line]) -> list[Sect
     rows = [
         row for rate in ALL_WORDS for loss in LOSSES for row in _network(compressed, exchanged, rate, loss)
     ]
-    rows += _behind_round_trips(compressed)
+    for name, there in zip(FAR_WORDS, FAR_PLACES, strict=True):
+        rows.append([name, *_ours_and_theirs(compressed, there)])
     return [
         Section("By network", tables=[Table("", head, rows)]),
         Section("By strategy, where nothing is lost", tables=[_strategies(compressed)]),
@@ -50,21 +51,16 @@ def _network(
 ) -> Iterator[list[str]]:
     """What is quickest, and the peer that was measured beside it."""
     name, there = f"{ALL_WORDS[rate]}, {loss} lost", place(rate, loss)
-    both = [quickest(compressed, there, sides) for sides in (NAMED, PEERS)]
-    yield [name, *(cell for side in both for cell in _cells(compressed, side, there))]
+    yield [name, *_ours_and_theirs(compressed, there)]
     for round_trip in ROUND_TRIPS_MS if rate == LTP_RATE and loss != LOSSES[0] else ():
         steps = _steps_s(exchanged, ltp.Place(loss, round_trip))
         cells = [cell for sides in (OVER, ltp.PEERS) for cell in _over(steps, _first(steps, sides))]
         yield [f"{name}, round trips of {round_trip} ms", *cells]
 
 
-def _behind_round_trips(compressed: Sequence[Line]) -> list[list[str]]:
-    """The row of the link with round trips on which compression was measured; none if it was not."""
-    timed = where(compressed, kind=LATER_TIMES, rate=FAR)
-    lines = [*where(compressed, kind="training"), *({**line, "kind": "step_times"} for line in timed)]
-    both = [quickest(lines, FAR, sides) for sides in (NAMED, PEERS)]
-    cells = [cell for side in both for cell in _cells(lines, side, FAR)]
-    return [[FAR_WORDS, *cells]] if any(both) else []
+def _ours_and_theirs(lines: Sequence[Line], where: str) -> list[str]:
+    both = [quickest(lines, where, sides) for sides in (NAMED, PEERS)]
+    return [cell for side in both for cell in _cells(lines, side, where)]
 
 
 def _first(seconds: Mapping[str, float], sides: Iterable[str]) -> str | None:
@@ -75,13 +71,23 @@ def _first(seconds: Mapping[str, float], sides: Iterable[str]) -> str | None:
 def quickest(lines: Sequence[Line], rate: str, sides: Iterable[str] = NAMED) -> str | None:
     """The side with the shortest step, of these that were timed and learn as DDP does."""
     least = accuracy(lines, DDP)
-    timed = {side: step_s(lines, side, rate) for side in sides}
+    timed = {side: _timed(lines, side, rate) for side in sides}
     good = {
-        side: seconds
-        for side, seconds in timed.items()
-        if seconds is not None and (accuracy(lines, side) or 0.0) >= (least or 0.0) - POINTS / 100
+        side: _seconds(line)
+        for side, line in timed.items()
+        if line is not None and (accuracy(lines, side) or 0.0) >= (least or 0.0) - POINTS / 100
     }
     return _first(good, good)
+
+
+def _timed(lines: Sequence[Line], side: str, rate: str) -> Line | None:
+    """The line of its steps there, with the congestion control under which they are quickest."""
+    both = (find(lines, kind="step_times", side=side, rate=one) for one in (rate, congested(rate, BBR)))
+    return min(filter(None, both), key=_seconds, default=None)
+
+
+def _seconds(timed: Line) -> float:
+    return statistics.median(rounds_s(timed))
 
 
 def accuracy(lines: Sequence[Line], side: str) -> float | None:
@@ -92,12 +98,13 @@ def accuracy(lines: Sequence[Line], side: str) -> float | None:
 
 def _cells(lines: Sequence[Line], side: str | None, rate: str) -> list[str]:
     """Name, time and bytes of a step, and accuracy."""
-    timed = None if side is None else find(lines, kind="step_times", side=side, rate=rate)
+    timed = None if side is None else _timed(lines, side, rate)
     if side is None or timed is None:
         return [side or UNKNOWN, *[UNKNOWN] * 3]
     name = f"`{NAMED[side]}`" if side in NAMED else side
+    name += f", {BBR}" if timed["rate"] != rate else ""
     sent = f"{number(timed['link_bytes'] / sum(timed['steps']) / 1000)} KB"
-    return [name, _ms(step_s(lines, side, rate)), sent, _percent(accuracy(lines, side))]
+    return [name, _ms(_seconds(timed)), sent, _percent(accuracy(lines, side))]
 
 
 def _ms(seconds: float | None) -> str:
@@ -121,7 +128,7 @@ def _steps_s(lines: Sequence[Line], place: ltp.Place) -> dict[str, float]:
 
 def _strategies(lines: Sequence[Line]) -> Table:
     rows = []
-    for side in (*PEERS, *NAMED):
+    for side in dict.fromkeys((*PEERS, *NAMED)):
         times = [_ms(step_s(lines, side, place(rate, LOSSES[0]))) for rate in ALL_WORDS]
         name, _, sent, reached = _cells(lines, side, "10mbit")
         rows.append([name, reached, sent, *times])

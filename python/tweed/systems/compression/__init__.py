@@ -13,7 +13,7 @@ report_step_times   README's picture
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
+from itertools import product, starmap
 
 from tweed import testbed
 from tweed.recipes.named import named_strategy
@@ -21,9 +21,11 @@ from tweed.report.notes import Notes
 from tweed.systems import Headline, System
 from tweed.systems.compression.contenders import (
     AUTO,
+    BBR,
     DILOCO,
     EVERY,
     FAR,
+    FAR_PLACES,
     FASTEST,
     LADDER,
     LATER_SIDES,
@@ -33,12 +35,14 @@ from tweed.systems.compression.contenders import (
     METHODS,
     NAMED,
     OFF,
+    PEERS,
     RATES,
     SIGNED,
     TEXT_METHODS,
     TEXT_PLACES,
     TEXT_TASK,
     WORKERS,
+    congested,
     place,
 )
 from tweed.systems.compression.report import study
@@ -90,9 +94,12 @@ def experiment(notes: Notes, quick: bool) -> None:
     for rate in (*RATES, FAR):
         ranks.time(later, config, rate, _rounds(5, 1.0), LATER_TIMES)
     # For docs/choosing.md: more networks. TCP brings what is lost, so only the time per step is another one.
-    named = [side for side in sides if side.key == DDP or side.key in NAMED]
-    for rate, loss in product((*RATES, FASTEST), LOSSES):
-        ranks.time(named, config, place(rate, loss), _rounds(5, 1.0))
+    named = [side for side in sides if side.key in (*PEERS, *NAMED)]
+    for where in (*starmap(place, product((*RATES, FASTEST), LOSSES)), *FAR_PLACES):
+        ranks.time(named, config, where, _rounds(3, 1.0))
+    peers = [side for side in sides if side.key in PEERS]
+    for where in (*starmap(place, product((*RATES, FASTEST), LOSSES[1:])), *FAR_PLACES):
+        ranks.time(peers, config, congested(where, BBR), _rounds(3, 0.6))
     # Does compression do harm where it does not pay?
     plain = [Method(EVERY, named_strategy("every_step"), warm=24)]
     plain += [Method(OFF, named_strategy("auto"), warm=24)]

@@ -17,6 +17,8 @@ WORKERS = 4
 RATES, FASTEST = ("10mbit", "100mbit", "1gbit"), "10gbit"
 #: Packets that are lost, for docs/choosing.md.
 LOSSES = ("0 %", "0.1 %", "1 %", "3 %")
+#: Congestion control that peers are timed with too, where packets are lost or round trips are long.
+BBR = "bbr"
 POWERSGD, BF16 = "DDP, PowerSGD", "DDP, bf16"
 DILOCO, OFTEN, SPARSE = "DiLoCo", "DiLoCo, every 8", "SparseLoCo settings"
 #: Fragments, a delay and 4 bits.
@@ -29,8 +31,9 @@ SIGNED = f"{LOCAL}, sign, memory"
 FOUR = "local 4, top-k 5 %, memory"
 #: With steps during an exchange.
 LATER = tuple(f"{FOUR}, {more}" for more in ("delay 1", "delay 2", "delay 2, 2 fragments", "delay 4"))
-#: A link with a round trip.
+#: Links with a round trip.
 FAR = "100mbit,rtt=40ms"
+FAR_PLACES = ("10mbit,rtt=40ms", FAR)
 #: Lines of the times of these sides, which are taken apart from those of all sides.
 LATER_TIMES = "overlapped_times"
 LATER_SIDES = (ALONE, DDP, BF16, POWERSGD, OFTEN, DILOCO, STREAMING, FOUR, *LATER)
@@ -59,13 +62,18 @@ NAMED = {
 
 #: A second task, a transformer on text, and the links behind which it is timed. Its sides are those of the
 #: first one, with this before their keys, and all with AdamW.
-TEXT, TEXT_TASK, TEXT_PLACES = "text: ", "shakespeare-large", ("10mbit,rtt=40ms", FAR)
+TEXT, TEXT_TASK, TEXT_PLACES = "text: ", "shakespeare-large", FAR_PLACES
 TEXT_SIDES = (ALONE, DDP, BF16, POWERSGD, OFTEN, STREAMING, FED, SIGNED, FOUR, *LATER[:2])
 
 
 def place(rate: str, loss: str) -> str:
     """Where sides have turns, as notes have it: rates of `RATES` go by their names where nothing is lost."""
     return rate if rate in RATES and loss == LOSSES[0] else f"{rate},loss={loss.replace(' ', '')}"
+
+
+def congested(where: str, control: str) -> str:
+    """A place where TCP has that congestion control. It has cubic in others."""
+    return f"{where},congestion={control}"
 
 
 def _named(key: str, period: int = 1, optimizer: Literal["sgd", "adamw"] = "sgd", warm: int = 0) -> Method:
