@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from tweed.exchange.communicator import Communicator, Stats
-from tweed.metrics.timeline import recorded
+from tweed.metrics.timeline import record
 from tweed.strategy import Strategy
 from tweed.testbed import run_ranks
 
@@ -29,11 +29,11 @@ def held_up(rank: int, size: int) -> list[tuple[str, object]]:
     comm = Communicator(None, Strategy(), Stats())
     if rank == 1:
         store.wait(["waits"])
-    with recorded() as recording:
-        work = comm.start_mean(torch.ones(4))
-        comm.wait(Signalled(work, store) if rank == 0 else work)  # type: ignore[arg-type]
-        with comm.encoding():
-            pass
+    recording = record()
+    work = comm.start_mean(torch.ones(4))
+    comm.wait(Signalled(work, store) if rank == 0 else work)  # type: ignore[arg-type]
+    with comm.encoding():
+        pass
     return sorted((span.what, span.last) for span in recording.take(time.monotonic()))
 
 

@@ -507,3 +507,27 @@ def several(rank: int, size: int) -> list[Tensor]:
 
 def test_several_optimizers_step_as_under_every_step() -> None:
     assert not any(diff.any() for diffs in run_ranks(several, 2, backend="gloo") for diff in diffs)
+
+
+def raises_once(rank: int, size: int) -> list[bool]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    optimizer = optim.Adam(model.parameters())
+    with tweed.attach(model, optimizer, "urgent", bucket_bytes=1):
+        model(batch(rank, 0)).square().mean().backward()
+        last = model[1].bias
+        last.grad = torch.sparse_coo_tensor([[0]], [1.0], (2,))
+        with pytest.raises(RuntimeError, match="sparse"):
+            optimizer.step()
+        optimizer.zero_grad()
+        model(batch(rank, 1)).square().mean().backward()
+        given = [param.grad.clone() for param in model.parameters() if param.grad is not None]
+        before = params(model)
+        optimizer.step()
+        left = [param.grad for param in model.parameters()]
+        kept = [one is not None and torch.equal(one, true) for one, true in zip(left, given, strict=True)]
+        return [*kept, *(not torch.equal(*pair) for pair in zip(before, params(model), strict=True))]
+
+
+def test_a_step_that_raises_leaves_nothing_to_the_next_one() -> None:
+    assert run_ranks(raises_once, 2, backend="tweed") == [[True] * 8] * 2

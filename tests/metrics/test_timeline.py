@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tweed.metrics.timeline import Span, follow, last_heard, note, recorded, records
+from tweed.metrics.timeline import Span, follow, last_heard, note, record, records, stop
 from tweed.train.timeline import StepRecorder
 
 
@@ -48,20 +48,21 @@ def test_last_heard_is_who_was_last_most_often(after: list[dict[str, Any]], expe
 
 def test_spans_are_kept_while_somebody_records() -> None:
     note("wait", 0.0, 1.0)
-    with recorded() as recording:
-        assert records()
-        note("encode", 1.0, 2.0)
+    recording = record()
+    assert records()
+    note("encode", 1.0, 2.0)
+    stop()
     note("wait", 0.0, 1.0)
     assert recording.take(3.0) == [Span("encode", 1.0, 2.0)] and not records()
 
 
 def test_collectives_are_under_way_until_they_end() -> None:
     now = iter([1.0, 2.0, 4.0])
-    with recorded() as recording:
-        first, second = FakeWork(), FakeWork()
-        for work in (first, second):
-            follow(work, lambda: next(now))
-        first.end()
+    recording, (first, second) = record(), (FakeWork(), FakeWork())
+    for work in (first, second):
+        follow(work, lambda: next(now))
+    first.end()
+    stop()
     assert recording.take(3.0) == [Span("under way", 1.0, 4.0), Span("under way", 2.0, 3.0)]
     assert recording.take(5.0) == [Span("under way", 2.0, 5.0)]
     follow(first, lambda: next(now))  # nobody records
@@ -78,10 +79,14 @@ def test_what_began_in_an_earlier_step_is_under_way_from_the_start() -> None:
     assert (way.began_s, way.ended_s) == (0.0, recorder.found.seconds)
 
 
-def test_a_step_that_raises_ends_the_recording() -> None:
-    with pytest.raises(ValueError, match="step"), recorded():
+def test_a_step_that_raises_is_not_recorded_and_the_next_one_is() -> None:
+    recorder = StepRecorder(first=1)
+    with pytest.raises(ValueError, match="step"), recorder.step(1):
         raise ValueError("step")
     assert not records()
+    with recorder.step(2):
+        note("wait", time.monotonic(), time.monotonic())
+    assert recorder.found is not None and recorder.found.step == 2 and not records()
 
 
 def test_the_first_step_that_waits_is_kept_and_begins_at_zero() -> None:
@@ -103,4 +108,4 @@ def test_a_side_that_tells_no_waits_has_no_step() -> None:
     recorder = StepRecorder(first=1)
     with recorder.step(1):
         pass
-    assert recorder.plain() is None
+    assert recorder.plain() is None and not records()

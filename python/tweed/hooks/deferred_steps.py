@@ -66,6 +66,7 @@ class DeferredSteps:
             hook.remove()
 
     def _begins(self, stepped: Optimizer, args: _Args, kwargs: dict[str, Any]) -> None:
+        self._taken = []  # what a step that raised has left
         why = _why_now(stepped, (*args, *kwargs.values()))
         if why is not None:
             say_at_once(why)

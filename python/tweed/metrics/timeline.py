@@ -3,8 +3,7 @@ and when collectives are under way, be it behind computing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -78,15 +77,6 @@ def stop() -> None:
     """Nobody records any more."""
     global _recording
     _recording = None
-
-
-@contextmanager
-def recorded() -> Iterator[Recording]:
-    """Records what happens within the context."""
-    try:
-        yield record()
-    finally:
-        stop()
 
 
 def records() -> bool:

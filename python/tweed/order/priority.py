@@ -77,7 +77,7 @@ class Ranked(Generic[State]):
 
     def has_room(self, transfer: Transfer, state: State, now: float) -> bool:
         """Whether it may be sent now, beside those under way."""
-        raise NotImplementedError
+        raise NotImplementedError  # each order has its own
 
     def handle(self, event: Event, state: State, now: float) -> State:
         if isinstance(event, Offered):

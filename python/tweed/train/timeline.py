@@ -54,18 +54,23 @@ class StepRecorder:
         try:
             yield
         except BaseException:
-            timeline.stop()
+            self._stop()
             raise
         ended = time.monotonic()
         spans = [one for one in self._recording.take(ended) if one.ended_s > began]
         if number >= self._first and any(one.what == "wait" for one in spans):
-            timeline.stop()
+            self._stop()
             moved = [
                 replace(one, began_s=max(0.0, one.began_s - began), ended_s=one.ended_s - began)
                 for one in spans
             ]
             self.found = StepTimeline(number, ended - began, moved)
 
+    def _stop(self) -> None:
+        self._recording = None
+        timeline.stop()
+
     def plain(self) -> dict[str, Any] | None:
-        """The step as plain values; None before it was found."""
+        """The step as plain values; None if there was none. Nothing is recorded any more."""
+        self._stop()
         return None if self.found is None else asdict(self.found)
