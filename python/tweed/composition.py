@@ -339,8 +339,14 @@ OF_PARTS = (
     ),
     Rule(
         ("order",),
-        lambda s: s.order is not None and s.hub is None,
-        "needs a hub, which transfers are offered to: give collective=Hub(0)",
+        lambda s: s.order is not None and s.hub is None and not s.orders_sums,
+        "goes by versions, which a hub has: give collective=Hub(0). Sums of gradients go by ByLayer(), "
+        "Credit() or Prophet()",
+    ),
+    Rule(
+        ("order", "cadence"),
+        lambda s: s.orders_sums and s.hub is None and not s.cadence.deferred,
+        "all gradients are waited for at once, so that none is urgent. Take Deferred()",
     ),
     # Where each contribution is judged by the owners of its ranges.
     Rule(

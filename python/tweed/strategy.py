@@ -18,7 +18,7 @@ from tweed.cadence import Cadence, EveryStep
 from tweed.composition import Exchange as Exchange
 from tweed.compress import Auto, ClippedNoise, Codec, Compressor, Direct, Memory, Spec
 from tweed.errors import StrategyError, UsageError
-from tweed.order import Order
+from tweed.order import GradientOrder, Order
 from tweed.transport import Transport
 from tweed.transport import named as named_transport
 
@@ -43,7 +43,7 @@ class Strategy:
       compress: in which form values are sent: a memory, such as `ErrorFeedback(TopK(0.01))`; or a compressor
         that needs none, being unbiased or nearly exact, which then means `Direct`; or "auto": see
         `compress.Auto`. None: as they are.
-      order: which transfer goes first, at a hub. None: all at once.
+      order: which transfer goes first, at a hub; or of gradients, under `Deferred`. None: all at once.
       collective: along which path: a `Server`, or a `Hub` that workers reach when they like. None: what the
         group picks from size, ranks and measured links.
       transport: on what, a value or its name, such as "ltp". None: shared memory within a host, TCP between
@@ -110,6 +110,11 @@ class Strategy:
         return self.compress
 
     @property
+    def orders_sums(self) -> bool:
+        """Whether its order is one that sums of gradients can follow."""
+        return isinstance(self.order, GradientOrder)
+
+    @property
     def may_lose(self) -> bool:
         """Whether parts of a contribution may be missing from a sum."""
         return isinstance(self.transport, Transport) and self.transport.may_lose
@@ -129,10 +134,10 @@ class Strategy:
             _check_part("collective", self.collective, Server)
         if self.transport is not None:
             _check_part("transport", self.transport, Transport)
-        if (hub := self.hub) is None:
-            return
         if self.order is not None:
             _check_part("order", self.order, Order)
+        if (hub := self.hub) is None:
+            return
         if hub.when is not None:
             trouble = "does not say when a hub commits; take Each, Cache, Quorum or All from tweed.aggregate"
             _check_part(f"collective={hub!r}: when", hub.when, CommitRule, trouble)

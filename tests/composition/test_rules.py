@@ -40,7 +40,7 @@ from tweed.compress import (
 from tweed.elastic.training import checks as member_checks
 from tweed.errors import StrategyError
 from tweed.hub import connect as member
-from tweed.order import BoundedDelay
+from tweed.order import BoundedDelay, ByLayer
 from tweed.strategy import Strategy
 
 ORDERED, SHARDS, SILENT = Ordered(ServerPolicy(share=0.0)), ByShards(load=2), Intermittent(probability=0.5)
@@ -86,6 +86,7 @@ REFUSED: list[dict[str, Any]] = [
     {"cadence": Deferred(), "transport": "ltp"},
     {"cadence": Deferred(), "aggregate": Median()},
     {"order": BoundedDelay(3)},
+    {"order": ByLayer()},
     {"cadence": SILENT, "compress": Half(), "aggregate": Median()},
     {"compress": FACTORS, "aggregate": Median()},
 ]

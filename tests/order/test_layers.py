@@ -27,7 +27,7 @@ from tweed.order import (
     bursts,
     pieces,
 )
-from tweed.simulate.step_order import Gradient, Iteration, Wire, iterate, planned
+from tweed.order.step import Gradient, Iteration, Wire, iterate, planned
 
 PIECE = 100
 #: Gradients by layer: bytes, and the seconds since that of the next layer; those of a burst come together.

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tweed.order import Piece
-from tweed.order.tuning import Setting
+from tweed.order.base import Setting
+from tweed.order.step import Crossing, Gradient, Iteration, Wire
 from tweed.report.notes import Notes
-from tweed.simulate.step_order import Crossing, Gradient, Iteration, Wire
 from tweed.systems.prophet.audit import audit
 from tweed.systems.prophet.contenders import ALL_REDUCE, ONLINE, SERVER, SIDES, TUNED, WHOLE, Place
 from tweed.systems.prophet.measured import GRID, LEAST, online, recognised, searched, step, sweep_place

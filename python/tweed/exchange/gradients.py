@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from tweed.cadence import Ready
@@ -145,7 +146,7 @@ class SummedGradients(GradientReducer):
         for gradients in self.buckets:
             gradients.bucket.flat.zero_()
             gradients.bucket.marks.fill_(torch.nan)
-            gradients.work = self._comm.start(gradients.bucket)
+            gradients.work = self._begin(gradients.bucket)
         for gradients in self.buckets:
             self._wait(gradients)
         self._refusal(why)
@@ -160,7 +161,10 @@ class SummedGradients(GradientReducer):
         bucket.marks[-1] = self.prescale * (-1) ** self.steps_taken if self._contributes else 0
         for index in gradients.missing():
             bucket.marks[index] = self._comm.has_residual(bucket, index)
-        gradients.work = self._comm.start(bucket)
+        gradients.work = self._begin(bucket)
+
+    def _begin(self, bucket: Bucket) -> dist.Work:
+        return self._comm.start(bucket)
 
     def finish(self) -> list[Sequence[bool]]:
         for gradients in self.buckets:

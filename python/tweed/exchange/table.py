@@ -33,8 +33,10 @@ from tweed.exchange.model_averaging import ModelExchange
 from tweed.exchange.movement import MovementExchange
 from tweed.exchange.ordered import OrderedGradients
 from tweed.exchange.overlapped import OverlappedExchange
+from tweed.exchange.planned_gradients import PlannedGradients
 from tweed.exchange.untrained import Untrained
 from tweed.exchange.urgent_gradients import UrgentGradients
+from tweed.order import GradientOrder
 from tweed.strategy import Strategy
 
 
@@ -90,6 +92,12 @@ def _urgent(parts: Parts, groups: Groups) -> GradientReducer:
     return UrgentGradients(shared_buckets(groups, parts.comm), parts.comm, parts.cadence)
 
 
+def _planned(parts: Parts, groups: Groups) -> GradientReducer:
+    order = parts.strategy.order
+    assert isinstance(order, GradientOrder)  # the strategy was checked
+    return PlannedGradients(shared_buckets(groups, parts.comm), parts.comm, parts.cadence, order)
+
+
 def _summed(parts: Parts, groups: Groups) -> GradientReducer:
     return SummedGradients(shared_buckets(groups, parts.comm), parts.comm, parts.cadence)
 
@@ -101,6 +109,7 @@ _REDUCERS: tuple[tuple[Callable[[Strategy], bool], _Reducer], ...] = (
     (lambda s: s.exchange == "factors", _factored),
     (lambda s: s.memory is not None and s.memory.autotuned and _may_sum(s), _autotuned),
     (lambda s: not s.is_plain_sum, _compressed),
+    (lambda s: s.order is not None, _planned),
     (lambda s: s.cadence.deferred, _urgent),
     (lambda s: True, _summed),
 )

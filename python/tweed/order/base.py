@@ -13,9 +13,9 @@ no more with more transfers that wait.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 State = TypeVar("State")
 
@@ -117,4 +117,31 @@ class Order(Protocol[State]):
 
     def poll(self, state: State, now: float) -> tuple[Send | Drop | None, State]:
         """What is to be done next, None: nothing until the next event; and the state after it."""
+        ...
+
+
+class Setting(NamedTuple):
+    """How much goes at once: bytes of a piece, and of all that is under way together."""
+
+    piece_bytes: int
+    window_bytes: int
+
+
+@runtime_checkable
+class GradientOrder(Protocol):
+    """An order of gradients that sums can follow: it is planned once from a profile, for all ranks alike.
+
+    Attributes:
+      setting: of pieces and window.
+      tuned: whether other settings are tried while training goes on.
+    """
+
+    @property
+    def setting(self) -> Setting: ...
+
+    @property
+    def tuned(self) -> bool: ...
+
+    def profiled(self, profile_s: Sequence[float], window_bytes: int) -> Order[Any]:
+        """The order itself, where layers' gradients are there at such times, with such a window."""
         ...

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Generic, TypeVar
 
 from tweed.errors import UsageError
-from tweed.order.base import Ended, Event, Offered, Send, Transfer, Withdrawn
+from tweed.order.base import Ended, Event, Offered, Order, Send, Setting, Transfer, Withdrawn
 
 
 @dataclass(slots=True)
@@ -60,6 +60,17 @@ class Queue:
 
 
 State = TypeVar("State", bound=Queue)
+
+#: Bytes of a piece of a sum are a multiple of it, so that no value of any dtype is cut.
+LARGEST_VALUE = 16
+
+
+def check_piece(order: object, piece_bytes: int) -> None:
+    """Raises UsageError if values would be cut."""
+    if piece_bytes < LARGEST_VALUE or piece_bytes % LARGEST_VALUE:
+        raise UsageError(
+            f"{order!r}: piece_bytes is to be a multiple of {LARGEST_VALUE}, as values are not cut"
+        )
 
 
 class Ranked(Generic[State]):
@@ -141,9 +152,27 @@ class ByLayer(FirstIn):
 
     Tensors are cut into `pieces`, so that an urgent one waits for one piece of another, not for all of it.
 
+    Args:
+      at_once: so many are under way together.
+      piece_bytes: of sums, under `tweed.cadence.Deferred`; the default is that of the paper.
+
     Source: Jayarajan et al., "Priority-based parameter propagation for distributed DNN training" (P3), SysML
       2019, section 4.
     """
+
+    piece_bytes: int = 200_000
+    tuned: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        FirstIn.__post_init__(self)
+        check_piece(self, self.piece_bytes)
+
+    @property
+    def setting(self) -> Setting:
+        return Setting(self.piece_bytes, self.at_once * self.piece_bytes)
+
+    def profiled(self, profile_s: Sequence[float], window_bytes: int) -> Order[Any]:
+        return self
 
     def rank(self, transfer: Transfer) -> float:
         return transfer.layer
@@ -159,8 +188,10 @@ class Credit(Ranked[Queue]):
 
     Args:
       window_bytes: under way together; a transfer of more goes alone.
+      piece_bytes: of sums, under `tweed.cadence.Deferred`; the default is that of its code, 1 M values.
+      tuned: there, other windows and pieces are tried while training goes on: see `CreditTuner`.
 
-    Raises: UsageError if that is not positive.
+    Raises: UsageError if a size is not positive.
     Source: Peng et al., "A generic communication scheduler for distributed DNN training acceleration"
       (ByteScheduler), SOSP 2019, section 4.2; the default is that of its code, 4 M values.
 
@@ -174,10 +205,20 @@ class Credit(Ranked[Queue]):
     """
 
     window_bytes: int = 16_000_000
+    piece_bytes: int = 4_000_000
+    tuned: bool = False
 
     def __post_init__(self) -> None:
         if self.window_bytes < 1:
             raise UsageError(f"{self!r}: window_bytes is to be at least 1")
+        check_piece(self, self.piece_bytes)
+
+    @property
+    def setting(self) -> Setting:
+        return Setting(self.piece_bytes, self.window_bytes)
+
+    def profiled(self, profile_s: Sequence[float], window_bytes: int) -> Order[Any]:
+        return replace(self, window_bytes=window_bytes)
 
     def rank(self, transfer: Transfer) -> float:
         return transfer.layer

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from tweed.errors import UsageError
-from tweed.order.base import AllOffered, Event, Offered, Send, Transfer
-from tweed.order.priority import Queue, Ranked
+from tweed.order.base import AllOffered, Event, Offered, Order, Send, Setting, Transfer
+from tweed.order.priority import Queue, Ranked, check_piece
 
 
 class Burst(NamedTuple):
@@ -82,12 +82,14 @@ class Prophet(Ranked[Blocks]):
     first offer after all of the one before has ended.
 
     It goes by this rank's clock, so it is for messages to a server. Ranks that sum call their sums in one
-    order, which `tweed.simulate.step_order.planned` makes from one rank's profile and `Listed` keeps.
+    order, which `tweed.order.step.planned` makes from one rank's profile and `Listed` keeps.
 
     Args:
-      bursts: as `bursts` finds them.
+      bursts: as `bursts` finds them; None: the driver measures them, under `tweed.cadence.Deferred`, and
+        until then all goes by layer.
       message_s: what a message costs beside its bytes, in seconds.
       window_bytes: under way together; see `Credit`.
+      piece_bytes: of sums, under `Deferred`; the default is that of its code.
 
     Raises: UsageError for bursts that do not go down to layer 0.
     Source: Zhang et al., "Prophet: speeding up distributed DNN training with predictable communication
@@ -95,22 +97,34 @@ class Prophet(Ranked[Blocks]):
       its first gradient may go at once.
     """
 
-    bursts: tuple[Burst, ...]
+    bursts: tuple[Burst, ...] | None = None
     message_s: float = 0.0
     window_bytes: int = 16_000_000
+    piece_bytes: int = 4_096_000
+    tuned: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        check_piece(self, self.piece_bytes)
+        if self.window_bytes < 1:
+            raise UsageError(f"window_bytes is {self.window_bytes}, and is to be at least 1")
+        if self.bursts is None:
+            return
         lowest = [burst.lowest for burst in self.bursts]
         if not lowest or lowest[-1] != 0 or lowest != sorted(set(lowest), reverse=True):
             raise UsageError(f"bursts begin at layers {lowest}: they are to go down, and the last one to 0")
-        if self.window_bytes < 1:
-            raise UsageError(f"window_bytes is {self.window_bytes}, and is to be at least 1")
+
+    @property
+    def setting(self) -> Setting:
+        return Setting(self.piece_bytes, self.window_bytes)
+
+    def profiled(self, profile_s: Sequence[float], window_bytes: int) -> Order[Any]:
+        return replace(self, bursts=bursts(profile_s), window_bytes=window_bytes)
 
     def rank(self, transfer: Transfer) -> float:
         return transfer.layer
 
     def start(self) -> Blocks:
-        return Blocks()
+        return Blocks(over=self.bursts is None)
 
     def handle(self, event: Event, state: Blocks, now: float) -> Blocks:
         if isinstance(event, AllOffered):
@@ -120,6 +134,8 @@ class Prophet(Ranked[Blocks]):
         return Ranked.handle(self, event, state, now)
 
     def _came(self, layer: int, state: Blocks, now: float) -> None:
+        if self.bursts is None:
+            return
         if state.over and not state.waiting and not state.under_way:
             state.burst, state.over = -1, False
         number = next(place for place, burst in enumerate(self.bursts) if burst.lowest <= layer)

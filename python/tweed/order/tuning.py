@@ -5,17 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from tweed.errors import UsageError
-
-
-class Setting(NamedTuple):
-    """What is tuned: bytes of a piece, and of the window."""
-
-    piece_bytes: int
-    window_bytes: int
-
+from tweed.order.base import Setting
 
 #: 1 M and 4 M values in float32, as in ByteScheduler's code.
 FIRST = Setting(4_000_000, 16_000_000)

@@ -30,6 +30,7 @@ from tweed.compress import (
     TopK,
 )
 from tweed.compress.half import HalfType
+from tweed.order import ByLayer, Credit, Prophet
 from tweed.strategy import Strategy
 from tweed.transport import Ltp
 from tweed.transport.ltp import DivideBy
@@ -56,6 +57,44 @@ def urgent() -> Strategy:
     Source: see `tweed.cadence.Deferred`.
     """
     return Strategy(exchange="gradient", cadence=Deferred())
+
+
+def p3(piece_bytes: int = 200_000) -> Strategy:
+    """As `urgent`, in pieces of 50,000 values, one at a time: those that the next forward pass reads first go
+    first.
+
+    When: beside `urgent`, whose engine lets what is urgent overtake.
+    Cost: as `every_step`, and a latency for each piece.
+    Source: P3, Jayarajan et al., SysML 2019; see docs/gradient_order.md.
+    """
+    return Strategy(cadence=Deferred(), order=ByLayer(piece_bytes=piece_bytes))
+
+
+def bytescheduler(
+    window_bytes: int = 16_000_000, piece_bytes: int = 4_000_000, tuned: bool = True
+) -> Strategy:
+    """As `p3`, with a window of bytes under way; sizes of window and pieces are tuned while training goes on.
+
+    Args:
+      window_bytes, piece_bytes: where tuning begins, or what is kept.
+      tuned: tries others every few steps.
+
+    When: beside `urgent`, whose engine lets what is urgent overtake.
+    Cost: as `every_step`, and steps at settings that are tried.
+    Source: ByteScheduler, Peng et al., SOSP 2019; see docs/gradient_order.md.
+    """
+    return Strategy(cadence=Deferred(), order=Credit(window_bytes, piece_bytes, tuned))
+
+
+def prophet(piece_bytes: int = 4_096_000) -> Strategy:
+    """As `bytescheduler`, and no piece begins that would still be under way when the next burst of gradients
+    comes, as rank 0's profile foresees.
+
+    When: beside `bytescheduler`, where gradients come in bursts.
+    Cost: as `every_step`; a link that waits for a burst stands still.
+    Source: Prophet, Zhang et al., ICPP 2021; see docs/prophet.md.
+    """
+    return Strategy(cadence=Deferred(), order=Prophet(piece_bytes=piece_bytes))
 
 
 def auto(every: int = 1, delay: int = 0) -> Strategy:

@@ -46,6 +46,12 @@ _RULES = (
         "or LocalSteps(...)",
     ),
     Rule(
+        ("order", _ELASTIC),
+        lambda s: s.order is not None,
+        "ranks keep to one list of pieces, and the one that made it may be lost before others have it. Leave "
+        "it out",
+    ),
+    Rule(
         ("cadence", _ELASTIC),
         lambda s: s.cadence.overlapped,
         "while an exchange is under way members' models differ, and who joins finds no one model to begin "

@@ -1,6 +1,6 @@
 """Prophet (Zhang et al., ICPP 2021), beside FIFO, P3, ByteScheduler and urgency in the engine. Simulated.
 
-Parts: the orders of `tweed.order`, on the virtual link of `simulate.step_order`.
+Parts: the orders of `tweed.order`, on the virtual link of `order.step`.
 
 The paper's claim: blocks of gradients that end when the next burst comes train up to 40 % faster than the
 best schedulers by priority. The experiment asks where: by model, rate, cost of a message, and exchange.

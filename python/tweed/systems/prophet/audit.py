@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tweed.order import Piece, bursts, pieces
+from tweed.order.step import Gradient, Iteration, Wire
 from tweed.report.notes import Line
-from tweed.simulate.step_order import Gradient, Iteration, Wire
 
 #: Seconds by which times may differ through rounding.
 SLACK_S = 1e-9

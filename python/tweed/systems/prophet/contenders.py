@@ -9,9 +9,10 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 from tweed.order import ByLayer, Credit, FirstIn, Order, Prophet, bursts
-from tweed.order.tuning import Setting
+from tweed.order.base import Setting
+from tweed.order.step import Gradient, Wire, ring
 from tweed.simulate import models
-from tweed.simulate.step_order import Gradient, Wire, released, ring
+from tweed.simulate.step_order import released
 from tweed.simulate.workload import Workload
 
 #: Samples of a step; bytes of gradients that are there together; a round trip; ranks of an all-reduce.

@@ -9,10 +9,10 @@ from statistics import fmean
 from typing import Any
 
 from tweed.order import AllOffered, CreditTuner, Ended, Offered, bursts, pieces
-from tweed.order.tuning import Setting
+from tweed.order.base import Setting
+from tweed.order.step import Iteration, iterate
 from tweed.report.notes import Notes
 from tweed.rng import uniform
-from tweed.simulate.step_order import Iteration, iterate
 from tweed.systems.prophet.audit import audit, idle
 from tweed.systems.prophet.contenders import ONLINE, SERVER, SIDES, WHOLE, Place, Side, prophet
 

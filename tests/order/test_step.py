@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from tweed.errors import UsageError
 from tweed.order import BoundedDelay, ByLayer, Credit, CreditTuner, FirstIn, Prophet, bursts
+from tweed.order.step import Gradient, Wire, iterate, planned, ring
 from tweed.simulate import models
-from tweed.simulate.step_order import Gradient, Wire, iterate, planned, released, ring
+from tweed.simulate.step_order import released
 from tweed.simulate.workload import Layer, Workload
 
 WHOLE = 10**12
