@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tweed.exchange.bucket import Bucket
 from tweed.exchange.piece_sums import PieceSums
 from tweed.order import Piece, Setting
-from tweed.order.plan import Plan
+from tweed.order.piece_list import PieceList
 
 SIZES = [5, 1, 9, 4]  # values of each bucket, four to a piece
 
@@ -49,9 +49,9 @@ class Bench:
     def __init__(self, setting: Setting, seed: int = 0) -> None:
         self.buckets = [Bucket(torch.zeros(size), [torch.zeros(size)]) for size in SIZES]
         self.begun: list[Sum] = []
-        pieces = list(Plan.first(setting, [4 * size for size in SIZES]).pieces)
+        pieces = list(PieceList.first(setting, [4 * size for size in SIZES]).pieces)
         random.Random(seed).shuffle(pieces)
-        self.plan = Plan(setting, tuple(pieces))
+        self.plan = PieceList(setting, tuple(pieces))
         self.sums = PieceSums(self.buckets, self.begin, lambda: 0.0)  # type: ignore[arg-type]
         self.sums.keep_to(self.plan)
 

@@ -1,11 +1,11 @@
-"""Sums of pieces of buckets, one after the other as a plan says.
+"""Sums of pieces of buckets, one after the other as a list says.
 
 Theory of operation. Buckets are offered while the backward pass fills them, and sums of pieces end in threads
 of the backend; each such event may let others begin. Whoever brings an event puts it into a queue. One thread
 at a time takes events from there: who finds another at it leaves the event to that one, which looks again
-before it goes. So sums begin one after the other, in the order of the plan, and no thread waits for a lock.
+before it goes. So sums begin one after the other, in the order of the list, and no thread waits for a lock.
 
-All ranks keep to one plan, so that a rank that waits for the end of a sum before it begins the next one waits
+All ranks keep to one list, so that a rank that waits for the end of a sum before it begins the next one waits
 for ranks that are at the same place or before it. They begin at times that nobody foresees, so they need a
 group that no other thread starts anything in meanwhile.
 """
@@ -23,7 +23,7 @@ from torch import Tensor
 from tweed.exchange.bucket import Bucket
 from tweed.order import Ended, Offered, Piece, Transfer
 from tweed.order.listed import Position
-from tweed.order.plan import Plan
+from tweed.order.piece_list import PieceList
 
 
 class BucketSum:
@@ -50,7 +50,7 @@ class BucketSum:
 
 
 class PieceSums:
-    """Begins sums of pieces as `plan` says.
+    """Begins sums of pieces as a list says.
 
     Args:
       buckets: by layer, the one that the next forward pass reads first at the front.
@@ -72,10 +72,10 @@ class PieceSums:
         self._turn = threading.Lock()
         self._failed: tuple[list[dist.Work], BaseException | None] | None = None
 
-    def keep_to(self, plan: Plan) -> None:
+    def keep_to(self, pieces: PieceList) -> None:
         """From now on. Nothing may be under way."""
-        self._piece_bytes = plan.setting.piece_bytes
-        self._order = plan.order
+        self._piece_bytes = pieces.setting.piece_bytes
+        self._order = pieces.order
         self._state: Position = self._order.start()
         self.busy_s, self.bytes_summed, self._busy_since = 0.0, 0, 0.0
 
@@ -110,7 +110,7 @@ class PieceSums:
         if self._failed is not None:
             self._give_up(*self._failed)
         elif isinstance(event, Ended):
-            self._end(event.key)  # last: the one who waits for it may keep to another plan at once
+            self._end(event.key)  # last: the one who waits for it may keep to another list at once
 
     def _start(self, piece: Any) -> None:
         count = self._piece_bytes // self._buckets[piece.layer].flat.element_size()

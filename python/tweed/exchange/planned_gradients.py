@@ -15,11 +15,11 @@ from tweed.exchange.communicator import Communicator
 from tweed.exchange.deferred_gradients import DeferredGradients
 from tweed.exchange.piece_sums import PieceSums
 from tweed.order import GradientOrder, Setting
-from tweed.order.plan import EVERY, Measured, Plan, Planner, count
+from tweed.order.piece_list import EVERY, Measured, PieceList, Planner, count
 
 
 class PlannedGradients(DeferredGradients):
-    """Each bucket is summed in pieces, which begin as a plan says. There is a new plan every few exchanges.
+    """Each bucket is summed in pieces, which begin as a list says. There is a new one every few exchanges.
 
     Values are equal to those of `SummedGradients` to rounding, and bit for bit at two ranks.
 
@@ -36,7 +36,7 @@ class PlannedGradients(DeferredGradients):
         self._device = by_layer[0].flat.device
         self._planner = Planner(order, self._sizes) if comm.rank == 0 else None
         self._sums = PieceSums(by_layer, comm.start_mean, time.monotonic)
-        self._sums.keep_to(Plan.first(order.setting, self._sizes))
+        self._sums.keep_to(PieceList.first(order.setting, self._sizes))
         self._exchanges = 0
         self._began_s = 0.0
         self._ready_s = [0.0] * len(by_layer)
@@ -65,12 +65,12 @@ class PlannedGradients(DeferredGradients):
             self._planner.take(Measured(tuple(self._ready_s), rate, now - self._began_s))
         self._began_s = now
 
-    def _agree(self) -> Plan:
-        """The plan of all ranks from now on, which rank 0 makes."""
+    def _agree(self) -> PieceList:
+        """The list of all ranks from now on, which rank 0 makes."""
         setting, places = (Setting(0, 0), []) if self._planner is None else self._planner.next()
         setting = Setting(*self._from_rank_0(setting))
         pieces = count(self._sizes, setting.piece_bytes)
-        return Plan.of(setting, self._from_rank_0(places or [0] * pieces), self._sizes)
+        return PieceList.of(setting, self._from_rank_0(places or [0] * pieces), self._sizes)
 
     def _from_rank_0(self, numbers: Iterable[int]) -> list[int]:
         told = torch.tensor([*numbers], device=self._device)

