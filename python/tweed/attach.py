@@ -34,7 +34,7 @@ def attach(
     strategy: Strategy | str = "every_step",
     *,
     elastic: Elastic | Control,
-    bucket_bytes: int = 25 * 2**20,
+    bucket_bytes: int | None = None,
 ) -> ElasticTraining: ...
 
 
@@ -50,7 +50,7 @@ def attach(
     key_file: str | None = None,
     aggregator: bool | str = False,
     samples: float = 1.0,
-    bucket_bytes: int = 25 * 2**20,
+    bucket_bytes: int | None = None,
     sync_buffers: bool = True,
 ) -> Run: ...
 
@@ -66,7 +66,7 @@ def attach(  # noqa: PLR0913 - options of a user, by their names
     key_file: str | None = None,
     aggregator: bool | str = False,
     samples: float = 1.0,
-    bucket_bytes: int = 25 * 2**20,
+    bucket_bytes: int | None = None,
     sync_buffers: bool = True,
 ) -> Run | ElasticTraining:
     """Lets the ranks of `group`, or the members of `hub`, train one model, each in its own plain loop.
@@ -132,7 +132,8 @@ def attach(  # noqa: PLR0913 - options of a user, by their names
         address by which it reaches the hub, on a port that is free; "host:port" says another one.
       samples: that a contribution of this rank to a hub counts as, where the aggregate weighs by samples; at
         least 0.
-      bucket_bytes: exchanges begin when so much has come together; the first one at 1 MiB.
+      bucket_bytes: exchanges begin when so much has come together; the first one at 1 MiB. None: 25 MiB, or
+        1 MiB where steps are deferred.
       sync_buffers: keep buffers (such as the statistics of batch norm) equal on all ranks, as said above.
 
     Returns: the run; see `Run` for accumulation, statistics, checkpoints and `detach`.
@@ -160,6 +161,7 @@ def attach(  # noqa: PLR0913 - options of a user, by their names
     chosen = named_strategy(strategy) if isinstance(strategy, str) else strategy
     if not isinstance(chosen, Strategy):
         raise StrategyError(f"attach takes a Strategy, or the name of one, not {chosen!r}{_call(chosen)}")
+    bucket_bytes = chosen.cadence.bucket_bytes if bucket_bytes is None else bucket_bytes
     if not 0 <= samples < math.inf:
         raise UsageError(f"attach: samples={samples!r}: give how many a contribution of this rank counts as")
     if group is not None and hub is not None:

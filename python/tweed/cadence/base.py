@@ -155,6 +155,8 @@ class Cadence(Protocol[State]):
     redundant: ClassVar[bool] = False
     #: A parameter is stepped when it is next read, and no exchange is waited for before.
     deferred: ClassVar[bool] = False
+    #: Of what is exchanged at once, if the caller says nothing else.
+    bucket_bytes: ClassVar[int] = 25 * 2**20
 
     @property
     def exchanges(self) -> frozenset[str]:

@@ -22,3 +22,4 @@ class Deferred(EveryStep):
     exchanges: ClassVar[frozenset[str]] = frozenset({"gradient"})
     reason: ClassVar[str] = "only a gradient is needed no earlier than its parameter is read again"
     deferred: ClassVar[bool] = True
+    bucket_bytes: ClassVar[int] = 2**20  # a parameter waits for the whole of its bucket
