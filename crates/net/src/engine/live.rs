@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tweed_proto::engine::message::Message;
-use tweed_proto::engine::striping::Striping;
+use tweed_proto::engine::striping::{Losses, Striping};
 use tweed_proto::engine::{Address, Event, GroupNumber, Host, Lease, Payload, Ticket};
 use tweed_proto::late::{Activity, Process, RankStatus};
 use tweed_proto::ltp::Outgoing;
@@ -242,7 +242,8 @@ impl Host for Live {
 
     fn is_lossy(&mut self, peer: usize, left: u64) -> bool {
         let Links { streams, striping, .. } = &mut self.links[peer];
-        striping.is_lossy(left, self.began.elapsed(), || streams.iter().map(|stream| stream.losses()).sum())
+        striping
+            .is_lossy(left, self.began.elapsed(), || Losses::of(streams.iter().map(|stream| stream.losses())))
     }
 
     fn queued_bytes(&self, peer: usize) -> u64 {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tweed_proto::engine::message::{Message, MESSAGE_BYTES};
 use tweed_proto::engine::pace::{self, Pace};
+use tweed_proto::engine::striping::Losses;
 use tweed_proto::engine::urgency::{UrgencyQueue, Waiting};
 use tweed_proto::engine::{Payload, Ticket};
 
@@ -189,12 +190,15 @@ impl Stream {
         known.map_or(usize::MAX, |((carried, _), held)| pace.room(&carried, held as u64) as usize)
     }
 
-    /// Packets that were lost, as far as the kernel says. With few under way it sends some again only to be sure.
-    pub(crate) fn losses(&self) -> u64 {
-        let paced = self.paced.load(Ordering::Relaxed);
-        let repeated =
-            paced.then(|| sockopt::carried(&self.socket)).map_or(0, |known| known.map_or(0, |(_, r)| r));
-        self.socket.retransmissions().saturating_sub(repeated.into())
+    /// What was lost, as far as the kernel says. With few packets under way it sends some again only to be sure.
+    pub(crate) fn losses(&self) -> Losses {
+        let again = self.socket.retransmissions();
+        let Ok((carried, repeated)) = sockopt::carried(&self.socket) else {
+            return Losses { again, ..Losses::default() };
+        };
+        let repeated = if self.paced.load(Ordering::Relaxed) { repeated } else { 0 };
+        let rate = carried.arrived as f64 / carried.busy.as_secs_f64().max(1e-6);
+        Losses { again: again.saturating_sub(repeated.into()), rate, round_trip: carried.round_trip }
     }
 
     /// Puts a message at the end of the queue, or before what it overtakes; the next flush sends it.
