@@ -340,8 +340,8 @@ OF_PARTS = (
     Rule(
         ("order",),
         lambda s: s.order is not None and s.hub is None and not s.orders_sums,
-        "goes by versions, which a hub has: give collective=Hub(0). Sums of gradients go by ByLayer(), "
-        "Credit() or Prophet()",
+        "goes by a model's versions, so it needs a hub: give collective=Hub(0). Sums of gradients go by "
+        "ByLayer(), Credit() or Prophet()",
     ),
     Rule(
         ("order", "cadence"),

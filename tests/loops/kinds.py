@@ -18,6 +18,9 @@ from tweed.strategy import Strategy
 NAMES = (
     "every_step",
     "urgent",
+    "p3(16)",
+    "bytescheduler(64, 32)",
+    "prophet(32)",
     "factors",
     "local_steps:3",
     "diloco:3",

@@ -116,6 +116,7 @@ class Communicator:
 
     def __init__(self, group: dist.ProcessGroup | None, strategy: Strategy, stats: Stats) -> None:
         self._own = engine.own_group(strategy, group)
+        self._closed = False
         self.group = group if self._own is None else self._own
         self.everybody = group
         self.stats = stats
@@ -252,8 +253,9 @@ class Communicator:
         return engine.plan(self.group) if self._own is None else None
 
     def close(self) -> None:
-        """Ends the group if it is the strategy's own."""
-        if self._own is not None:
+        """Ends the group if it is the strategy's own. A second call does nothing."""
+        if self._own is not None and not self._closed:
+            self._closed = True
             dist.destroy_process_group(self._own)
 
     def break_off(self) -> None:

@@ -145,26 +145,22 @@ class GroupRequest:
 
 
 def own_group(strategy: Strategy, group: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
-    """A group over the ranks of `group`, with the strategy's transport and server, of backend "tweed"; or if
-    it has an order, of the same backend. None if it names none of them.
+    """A group of backend "tweed" over the ranks of `group`, with the strategy's transport and server, or for
+    sums that begin in its order; None if it names none of them.
 
     All else is as the environment has it, as for `tweed.torch.Options`. All ranks of `group` must call it.
     """
     import torch.distributed as dist
 
-    backend, request = "tweed", None
-    if strategy.transport is not None or strategy.collective is not None:
-        server = None if strategy.collective is None else strategy.collective.rank
-        request = GroupRequest(cast(Ltp | None, strategy.transport), server)
-    elif strategy.order is not None:
-        backend = dist.get_backend(group)
-    else:
+    if strategy.transport is None and strategy.collective is None and strategy.order is None:
         return None
+    server = None if strategy.collective is None else strategy.collective.rank
+    request = GroupRequest(cast(Ltp | None, strategy.transport), server)
     ranks = dist.get_process_group_ranks(group)
     everybody = len(ranks) == dist.get_world_size()
     world = dist.distributed_c10d._world
     named = world.group_count  # groups that all ranks make are called by it, and others would be ahead
-    made = dist.new_group(ranks, backend=backend, pg_options=request, use_local_synchronization=not everybody)
+    made = dist.new_group(ranks, backend="tweed", pg_options=request, use_local_synchronization=not everybody)
     if not everybody:
         world.group_count = named
     assert isinstance(made, dist.ProcessGroup)  # this process is one of its members

@@ -186,8 +186,8 @@ class _Trainer:
             return self._model
         if how == "alone":
             return self._model
-        # With several buckets torch's PowerSGD begins collectives in threads, not in one order on all ranks, and
-        # Gloo ends the process: so there is one bucket.
+        # With several buckets torch's PowerSGD begins collectives in threads, in no order that ranks have in
+        # common, and Gloo ends the process: so there is one bucket.
         module = DistributedDataParallel(self._model, bucket_cap_mb=500 if how == "powersgd" else None)
         if how == "bf16":
             module.register_comm_hook(None, bf16_compress_hook)
