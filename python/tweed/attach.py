@@ -108,9 +108,9 @@ def attach(  # noqa: PLR0913 - options of a user, by their names
     The loop may give parameters new memory, or replace them by others of the same shape and dtype, which the
     optimizer must hold then; a parameter that leaves, comes or is cast is refused by name, at all ranks.
 
-    A strategy with a transport or a server gets a process group of its own, of backend "tweed", over the
-    same ranks. What a transport loses of this rank's contributions is added to its next ones. A server has no
-    data: see `Run.serve`.
+    A strategy with a transport, a server or an order gets a process group of its own, of backend "tweed",
+    over the same ranks. What a transport loses of this rank's contributions is added to its next ones. A
+    server has no data: see `Run.serve`.
 
     Args:
       model: a module with whole parameters (no DTensor), the same on every rank. Dtypes may be mixed.

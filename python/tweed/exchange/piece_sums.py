@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tweed.exchange.bucket import Bucket
-from tweed.order import Ended, Offered, Piece, Transfer
+from tweed.order import Ended, Offered, Piece, pieces
 from tweed.order.listed import Position
 from tweed.order.piece_list import PieceList
 
@@ -72,20 +72,19 @@ class PieceSums:
         self._turn = threading.Lock()
         self._failed: tuple[list[dist.Work], BaseException | None] | None = None
 
-    def keep_to(self, pieces: PieceList) -> None:
+    def keep_to(self, now: PieceList) -> None:
         """From now on. Nothing may be under way."""
-        self._piece_bytes = pieces.setting.piece_bytes
-        self._order = pieces.order
+        self._piece_bytes = now.setting.piece_bytes
+        self._order = now.order
         self._state: Position = self._order.start()
         self.busy_s, self.bytes_summed, self._busy_since = 0.0, 0, 0.0
 
     def offer(self, bucket: Bucket) -> BucketSum:
         """All of `bucket` is there."""
-        layer, size = self._layers[bucket], bucket.flat.nbytes
-        begins = range(0, size, self._piece_bytes)
-        found = self._sums[layer] = BucketSum(len(begins))
-        for place, begin in enumerate(begins):
-            transfer = Transfer(Piece(layer, place), min(self._piece_bytes, size - begin), layer=layer)
+        layer = self._layers[bucket]
+        transfers = [*pieces(layer, bucket.flat.nbytes, most_bytes=self._piece_bytes)]
+        found = self._sums[layer] = BucketSum(len(transfers))
+        for transfer in transfers:
             self._events.put(Offered(transfer))
         self._go_on()
         return found

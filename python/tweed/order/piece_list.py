@@ -1,7 +1,7 @@
 """Lists of pieces for the sums of all ranks, planned by one of them from what it has measured.
 
 now = PieceList.first(order.setting, sizes)         # every rank, until something is measured
-planner = Planner(order, sizes)                     # rank 0; sizes are those of all ranks
+planner = Planner(order, sizes)                     # one rank; sizes are those of all
 planner.take(Measured(ready_s, rate, seconds))      # a step
 setting, places = planner.next()                    # numbers that cross
 now = PieceList.of(setting, places, sizes)          # what every rank makes of them
@@ -15,7 +15,7 @@ from typing import NamedTuple, cast
 
 from tweed.order.base import GradientOrder, Setting
 from tweed.order.listed import Listed
-from tweed.order.pieces import Piece
+from tweed.order.pieces import Piece, pieces
 from tweed.order.priority import LARGEST_VALUE
 from tweed.order.step import Gradient, Wire, planned
 from tweed.order.tuning import CreditTuner
@@ -126,5 +126,8 @@ def _tuner(first: Setting) -> CreditTuner:
 
 
 def _pieces(sizes: Sequence[int], piece_bytes: int) -> list[Piece]:
-    counts = [-(-numbytes // piece_bytes) for numbytes in sizes]
-    return [Piece(layer, place) for layer, count in enumerate(counts) for place in range(count)]
+    return [
+        cast(Piece, transfer.key)
+        for layer, numbytes in enumerate(sizes)
+        for transfer in pieces(layer, numbytes, most_bytes=piece_bytes)
+    ]
